@@ -1,7 +1,7 @@
 """The backends GT knows, and which of them compute right numbers here.
 
 A backend is available if a probe ran the right numbers through its library in this environment; importing proves
-nothing. Probes run when first asked for, once a process. What a worker executes on a backend is the engines' matter.
+nothing. A probe runs at the first request for its backend, once a process. Engines decide what a worker executes on a backend.
 """
 
 from typing import Any
@@ -42,18 +42,19 @@ def is_backend_available(name: str) -> bool:
 
 
 def get_default_backend() -> str:
-    """What was set, else GT_BACKEND, else `backend:` of GT_CONFIG, else pytorch, or numpy where there is no torch."""
+    """The backend set by set_default_backend, else GT_BACKEND, else `backend:` of GT_CONFIG, else pytorch, or numpy without
+    torch."""
     return _registry.default()
 
 
 def set_default_backend(name: str) -> None:
-    """The backend of workers that GT starts by itself, and of `gt.tensor_ops` where it has it; call it before the first op.
-    Raises ValueError if the backend is unknown or not available here, and RuntimeError where workers run on another."""
+    """Set the backend of workers that GT starts by itself, and of `gt.tensor_ops` if it has it; call it before the first op.
+    Raises ValueError if the backend is unknown or not available here, and RuntimeError if workers run on another."""
     _registry.set_default(name)
 
 
 def session_began() -> None:
-    """Workers were started on the backend asked for, and run until `session_ended`. Nothing is probed here."""
+    """Workers were started on the requested backend, and run until `session_ended`. Nothing is probed here."""
     _registry.running = _registry.name(_registry.asked() or _registry.plain_default())
 
 
@@ -62,7 +63,7 @@ def session_ended() -> None:
 
 
 def get_backend_info(name: str) -> dict[str, Any]:
-    """Everything the probe found: library, device, sizes, dtypes, the self-test, and the reason if it failed."""
+    """The results of the probe: library, device, sizes, dtypes, the self-test, and the reason if it failed."""
     return _registry.info(name)
 
 
@@ -76,12 +77,12 @@ def register_backend(name: str, cls: Any) -> None:
 
 
 def registry() -> Registry:
-    """This process's registry, which engines, gt.tensor_ops and PersistentKernel ask."""
+    """This process's registry, for engines, gt.tensor_ops and PersistentKernel."""
     return _registry
 
 
 def reason_unavailable(name: str) -> str | None:
-    """Why the backend cannot be used here; None where it can."""
+    """The reason why the backend cannot be used here, or None."""
     return _registry.reason(name)
 
 
@@ -91,7 +92,7 @@ def known_name(name: str) -> str:
 
 
 def asked_for() -> str | None:
-    """The backend that new workers shall have, as `--backend` takes it; None where nobody said."""
+    """The backend for new workers, as an argument of `--backend`; None if none was set."""
     return _registry.asked()
 
 
@@ -103,6 +104,6 @@ def list_backends(verbose: bool = False) -> list[dict[str, Any]]:
 
 
 def all_infos() -> list[dict[str, Any]]:
-    """get_backend_info of every known backend, those of installed packages among them."""
+    """get_backend_info of every known backend, including those of installed packages."""
     _registry.search()
     return [_registry.info(name) for name in _registry.rows]

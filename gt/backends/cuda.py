@@ -1,8 +1,8 @@
-"""Settings that scripts assign under `torch.backends.cuda`, taken so that they run. They decide nothing at a client."""
+"""Settings that scripts assign under `torch.backends.cuda`, accepted without effect on a client."""
 
 
 class matmul:
-    """Workers multiply float32 in float32 whatever is set here."""
+    """Workers multiply float32 in float32, whatever is set here."""
 
     allow_tf32 = False
     allow_fp16_reduced_precision_reduction = allow_bf16_reduced_precision_reduction = True

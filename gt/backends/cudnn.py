@@ -1,5 +1,5 @@
-"""Settings that scripts assign under `torch.backends.cudnn`, taken so that they run. They decide nothing at a client: which
-library computes, and how, is the workers' matter."""
+"""Settings that scripts assign under `torch.backends.cudnn`, accepted without effect on a client: workers choose their
+libraries."""
 
 enabled, benchmark, deterministic, allow_tf32 = True, False, False, True
 benchmark_limit = 10
@@ -11,4 +11,4 @@ def is_available() -> bool:
 
 
 def version() -> None:
-    """None: the library is the workers'."""
+    """None: only workers have the library."""

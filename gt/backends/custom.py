@@ -1,5 +1,5 @@
-"""Backends that users bring: a class that keeps tensors by number and computes with them. Registered by name, found as an
-entry point of the group `gt.backends`, or named as `module:Class`. How one becomes an engine is the worker's matter."""
+"""Custom backends: a class that stores tensors by number and computes with them. It is registered by name, found as an entry
+point of the group `gt.backends`, or named as `module:Class`. The worker makes an engine of it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from gt.lazy_import import LazyImport
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-metadata = LazyImport("importlib.metadata")  # takes long to load, and only backends that are not GT's need it
+metadata = LazyImport("importlib.metadata")  # slow to import, and only custom backends need it
 
 GROUP = "gt.backends"
-# What a class must have, with the parameters that GT passes by position.
+# The methods that a class must have, with the parameters that GT passes by position.
 METHODS = {
     "create_tensor": ("tensor_id", "data", "dtype", "shape"),
     "binary_op": ("result_id", "op", "left_id", "right_id"),
     "unary_op": ("result_id", "op", "input_id"),
     "get_data": ("tensor_id",),
 }
-# What it may have besides. Without them, creation and reshaping are NumPy's.
+# Optional methods. Without them, NumPy creates and reshapes.
 OPTIONAL = {
     "create_op": ("result_id", "op", "dtype", "shape", "numbers", "settings"),
     "reshape_op": ("result_id", "op", "input_id", "shape", "numbers", "settings"),
@@ -37,21 +37,21 @@ OPTIONAL = {
 
 
 def checked(cls: Any) -> Any:
-    """The class, if it has the methods."""
+    """The class, if it has the methods; raises TypeError otherwise."""
     if not inspect.isclass(cls):
-        raise TypeError(f"a backend is a class, not {cls!r}")
+        raise TypeError(f"a backend: expected a class, got {cls!r}")
     for name, parameters in METHODS.items():
         method = getattr(cls, name, None)
         if not callable(method):
             raise TypeError(f"{cls.__name__} lacks {name}({', '.join(parameters)}): a backend has {', '.join(METHODS)}")
     for name, parameters in OPTIONAL.items():
         if hasattr(cls, name) and not callable(getattr(cls, name)):
-            raise TypeError(f"{name} of {cls.__name__} is no method: it is called as {name}({', '.join(parameters)})")
+            raise TypeError(f"{name} of {cls.__name__} is not callable: expected a method {name}({', '.join(parameters)})")
     return cls
 
 
 def imported(path: str) -> Any:
-    """The class that `module:Class` names. Raises ImportError, or TypeError where it is no backend."""
+    """The class of `module:Class`. Raises ImportError, or TypeError if it is no backend."""
     module, _, name = path.partition(":")
     with _working_directory_last():
         found: Any = importlib.import_module(module)
@@ -65,8 +65,8 @@ def imported(path: str) -> Any:
 
 @contextlib.contextmanager
 def _working_directory_last() -> Iterator[None]:
-    """A module that the user named may lie in the working directory, which workers do not import from otherwise. It comes
-    last, so that no file there takes the place of a library."""
+    """Import a module that may be in the working directory, from which workers do not import otherwise. The directory is last
+    on the path, so that no file there replaces a library."""
     here = os.getcwd()
     sys.path.append(here)
     try:
@@ -80,7 +80,7 @@ def entry_points() -> dict[str, EntryPoint]:
 
 
 def probe(cls: Any) -> Outcome:
-    """Whether it keeps an array and adds two of them rightly: the least that any backend can do."""
+    """Whether the backend stores an array and adds two correctly: the minimum of any backend."""
     checked(cls)
 
     def total(a: np.ndarray, b: np.ndarray) -> np.ndarray:

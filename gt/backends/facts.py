@@ -1,4 +1,4 @@
-"""What a probe found, and the probe's own arithmetic: a matrix product whose right answer is known exactly."""
+"""The results of probes, and their computation: a matrix product whose exact result is known."""
 
 import os
 import time
@@ -13,7 +13,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True)
 class Found:
-    """A backend that computed, right or wrong: `max_abs_err` decides."""
+    """The result of a backend that computed: `max_abs_err` shows whether it is right."""
 
     library: str
     library_version: str
@@ -35,7 +35,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Missing:
-    """A backend that could not compute, and why."""
+    """The reason why a backend could not compute."""
 
     reason: str
 

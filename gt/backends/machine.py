@@ -1,4 +1,4 @@
-"""What this machine is, as far as builds and probes depend on it: its CPU, its driver, and where results are kept."""
+"""Facts about this machine on which builds and probes depend: its CPU, its driver, and the folder of caches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cache_folder() -> Path:
 
 
 def cpu_identity() -> str:
-    """What the compiler's `native` depends on. A cache may lie on a file system that different CPUs share."""
+    """The identity of the CPU for the compiler's `native`. Machines with different CPUs may share a cache."""
     wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part", "CPU variant")
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -25,7 +25,7 @@ def cpu_identity() -> str:
 
 
 def driver_reason() -> str | None:
-    """Why the NVIDIA driver offers no device; asking it spares hosts without a GPU the import of torch."""
+    """The reason why the NVIDIA driver offers no device, or None; without a GPU this saves the import of torch."""
     try:
         driver = ctypes.CDLL("libcuda.so.1" if sys.platform == "linux" else "nvcuda")
     except OSError:

@@ -1,4 +1,4 @@
-"""Outcomes of slow probes, kept between processes for as long as the library, the CPU and the probe stay the same."""
+"""Results of slow probes, stored between processes while the library, the CPU and the probe stay the same."""
 
 import contextlib
 import hashlib
@@ -14,11 +14,11 @@ from gt.backends.facts import Found, Missing, Outcome
 from gt.backends.machine import cache_folder, cpu_identity
 from gt.lazy_import import LazyImport
 
-metadata = LazyImport("importlib.metadata")  # takes long to load
+metadata = LazyImport("importlib.metadata")  # slow to import
 
 
 def remembered(name: str, package: str, probe: Callable[[], Outcome]) -> Outcome:
-    """The kept outcome, or the probe's, which is then kept. A cache that cannot be read or written is no error."""
+    """The stored result, or the probe's, which is then stored. A cache that cannot be read or written is no error."""
     path = _path(name, package)
     try:
         kept = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""What scripts ask of `torch.backends.mps`."""
+"""Functions of `torch.backends.mps` that scripts call."""
 
 
 def is_available() -> bool:

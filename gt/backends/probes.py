@@ -1,4 +1,4 @@
-"""One probe for each backend: compute something through that library on that device, and say what came out.
+"""One probe for each backend: compute with that library on that device, and return the result.
 
 Importing a library proves nothing; a probe returns Found only for numbers that the library itself produced.
 """
@@ -68,7 +68,7 @@ def openmp() -> Outcome:
     version = next((line.split("a.k.a.")[-1].strip(" )") for line in lines if "a.k.a. OpenMP" in line), "unknown")
 
     def threaded(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        # Repeated beyond the grain at which torch's own loops go parallel.
+        # Repeated until torch's own loops run in parallel.
         many = torch.from_numpy(a).repeat(64, 8)  # (4096, 768)
         return ((many * 2 - many)[:64, :96] @ torch.from_numpy(b)).numpy()
 

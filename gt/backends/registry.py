@@ -1,5 +1,5 @@
-"""Which backends are available and which is the default: decided here for workers' engines, gt.tensor_ops, PersistentKernel and
-`gt backends` alike. A backend is available if its probe computed the right numbers; a probe runs once a process."""
+"""The available backends and the default: decided here for workers' engines, gt.tensor_ops, PersistentKernel and `gt backends`.
+A backend is available if its probe computed the right numbers; a probe runs once a process."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from gt.config import Backends, read_backends
 
 
 class Registry:
-    """Rows and what their probes found. Each backend has its own lock, so one slow probe holds up nobody else."""
+    """Rows and the results of their probes. Each backend has its own lock, so a slow probe delays no other."""
 
     def __init__(self, rows: tuple[BackendRow, ...]):
         self.rows = {row.name: row for row in rows}
         self._locks = {row.name: threading.Lock() for row in rows}
         self._outcomes: dict[str, Outcome] = {}
         self._default: str | None = None
-        self.arrays_default: str | None = None  # what gt.tensor_ops was told to use, by its own name there
-        self.running: str | None = None  # what the workers of this process's session compute with
+        self.arrays_default: str | None = None  # the backend set for gt.tensor_ops, by its name there
+        self.running: str | None = None  # the backend of the workers of this process's session
         self._classes: dict[str, Any] = {}
         self._adding = threading.Lock()
         self._searched = False
 
     def name(self, asked: str) -> str:
         if not isinstance(asked, str):
-            raise TypeError(f"a backend's name is a string, not {type(asked).__name__}")
+            raise TypeError(f"a backend's name: expected a string, got {type(asked).__name__}")
         name = ALIASES.get(asked, asked)
         if name not in self.rows and ":" in name:
             self.add(BackendRow(name, name, partial(custom.probe_path, name)))
@@ -50,27 +50,27 @@ class Registry:
                 self.rows = {**self.rows, row.name: row}
 
     def search(self) -> None:
-        """Add the backends that installed packages bring, once."""
+        """Add the backends of installed packages, once."""
         if self._searched:
             return
         self._searched = True
         for name, point in custom.entry_points().items():
             if name in self.rows:
-                warnings.warn(f"the entry point {point.value} is not used: a backend {name!r} is there", stacklevel=2)
+                warnings.warn(f"the entry point {point.value} is not used: a backend {name!r} is registered", stacklevel=2)
             else:
                 self.add(BackendRow(name, name, partial(custom.probe_point, point)))
 
     def register(self, name: str, cls: Any) -> None:
         custom.checked(cls)
         if not isinstance(name, str) or not name.replace("-", "_").isidentifier():
-            raise ValueError(f"a backend's name is a word, not {name!r}")
+            raise ValueError(f"a backend's name: expected one word, got {name!r}")
         if name in ALIASES or name in self.rows and self._classes.get(name) is not cls:
-            raise ValueError(f"a backend {name!r} is there already: choose another name")
+            raise ValueError(f"a backend {name!r} is registered already: choose another name")
         self._classes[name] = cls
         self.add(BackendRow(name, name, partial(custom.probe, cls)))
 
     def custom_class(self, asked: str) -> Any | None:
-        """The class of a backend that a user brought, or None for one of GT's."""
+        """The class of a custom backend, or None for one of GT's."""
         name = self.name(asked)
         if name in self._classes:
             return self._classes[name]
@@ -80,7 +80,8 @@ class Registry:
         return custom.checked(points[name].load()) if name in points else None
 
     def asked(self) -> str | None:
-        """What was set, or GT_BACKEND or GT_CONFIG names, as another process can find it; nothing is probed."""
+        """The backend set by the user, GT_BACKEND or GT_CONFIG, as a name that another process can resolve; nothing is
+        probed."""
         name = self._default or environment.BACKEND.value() or _configured().backend
         cls = self._classes.get(name) if name else None
         if cls is None or name in custom.entry_points():
@@ -97,12 +98,12 @@ class Registry:
             if name not in self._outcomes:
                 try:
                     self._outcomes[name] = self.rows[name].probe()
-                except Exception as error:  # a library may fail in any way where it is probed; the listing gives the reason
+                except Exception as error:  # a library may fail in any way; the listing shows the reason
                     self._outcomes[name] = Missing(f"its probe raised {type(error).__name__}: {error}")
             return self._outcomes[name]
 
     def reason(self, asked: str) -> str | None:
-        """Why the backend is not available; None where it is."""
+        """The reason why the backend is not available, or None."""
         match self.outcome(asked):
             case Missing(reason):
                 return reason
@@ -111,15 +112,15 @@ class Registry:
         return None
 
     def installed_reason(self, asked: str) -> str | None:
-        """Why a worker cannot start on the backend. The reference engines, which others are measured against, need only be
-        installed: a worker probes the others."""
+        """The reason why a worker cannot start on the backend. The reference engines, PyTorch and NumPy, only have to be
+        installed; a worker probes the others."""
         row = self.rows[self.name(asked)]
         if row.package:
             return None if importlib.util.find_spec(row.package) else f"{row.package} is not installed"
         return self.reason(row.name)
 
     def engine_reason(self, asked: str) -> str | None:
-        """Why there is no engine of it here."""
+        """The reason why it has no engine here."""
         name = self.name(asked)
         if reason := self.installed_reason(name):
             return reason
@@ -128,18 +129,18 @@ class Registry:
         return None
 
     def decode_reason(self, asked: str) -> str | None:
-        """Why it cannot run a PersistentKernel here."""
+        """The reason why it cannot run a PersistentKernel here."""
         row = self.rows[self.name(asked)]
         if reason := self.reason(row.name):
             return reason
         return named(row.decode).reason_unavailable() if row.decode else "GT has no decode kernel for it yet"
 
     def arrays_reason(self, arrays: str) -> str | None:
-        """Why gt.tensor_ops cannot use a backend, by its name there."""
+        """The reason why gt.tensor_ops cannot use a backend, by its name there."""
         return self.reason(ARRAYS[arrays].row)
 
     def first(self, names: Iterable[str], reason: Callable[[str], str | None]) -> tuple[str | None, dict[str, str]]:
-        """The first of several backends that can be used, and why those before it cannot."""
+        """The first usable one of several backends, and the reasons why those before it are not."""
         refused: dict[str, str] = {}
         for name in map(self.name, names):
             why = reason(name)
@@ -149,11 +150,11 @@ class Registry:
         return None, refused
 
     def plain_default(self) -> str:
-        """The backend where nobody said: PyTorch, or NumPy where it is not installed."""
+        """The default without any setting: PyTorch, or NumPy if it is not installed."""
         return next(name for name in DEFAULTS if name in self.rows and self.installed_reason(name) is None)
 
     def default(self) -> str:
-        """What was set, else GT_BACKEND, else `backend:` of GT_CONFIG, else `plain_default`."""
+        """The backend that was set, else GT_BACKEND, else `backend:` of GT_CONFIG, else `plain_default`."""
         if self._default is not None:
             return self._default
         if named_ := environment.BACKEND.value():
@@ -177,13 +178,13 @@ class Registry:
     def set_arrays(self, arrays: str | None, who: str) -> None:
         """The backend of gt.tensor_ops, by its name there; None leaves it to the configuration."""
         if arrays is not None and (reason := self.arrays_reason(arrays)):
-            raise RuntimeError(f"{who} asks for the {arrays} backend, which is not available: {reason}")
+            raise RuntimeError(f"{who} requests the {arrays} backend, which is not available: {reason}")
         self.arrays_default = arrays
 
     def needed(self, asked: str, who: str) -> str:
         name = self.name(asked)
         if reason := self.reason(name):
-            raise ValueError(f"{who} asks for backend {asked!r}, which is not available: {reason}")
+            raise ValueError(f"{who} requests backend {asked!r}, which is not available: {reason}")
         return name
 
     def info(self, asked: str) -> dict[str, Any]:
@@ -211,12 +212,12 @@ class Registry:
 
 
 def _configured() -> Backends:
-    """What GT_CONFIG says of backends."""
+    """The settings of backends in GT_CONFIG."""
     path = environment.CONFIG.value()
     return read_backends(path) if path else Backends()
 
 
 def fallbacks() -> tuple[str, ...]:
-    """The backends of workers that are used where the one asked for is not available, in order."""
+    """The backends of workers to use in order if the requested one is not available."""
     found = environment.FALLBACK_BACKENDS.value()
     return tuple(n.strip() for n in found.split(",") if n.strip()) if found else _configured().fallback_backends

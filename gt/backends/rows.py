@@ -1,4 +1,4 @@
-"""The backends that GT has, one row each: how to find out whether one works here, and what runs on it."""
+"""GT's backends, one row each: the probe of its availability, and the parts of GT that run on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt.backends.memory import remembered
 
 
 def named(path: str) -> Any:
-    """What `module:name` names. The parts that run on a backend stand above the registry, and load when they are used."""
+    """The object of `module:name`. These modules are above the registry and are imported at their first use."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -23,15 +23,15 @@ def probe_at(path: str) -> Callable[[], Outcome]:
 
 
 class BackendRow(NamedTuple):
-    """A backend. A column that is empty says that GT has no such form of it."""
+    """A backend. An empty column means that GT has no such form of it."""
 
     name: str
     display_name: str
     probe: Callable[[], Outcome]
-    engine: str = ""  # the function that makes a worker's engine of it, by name
+    engine: str = ""  # the function that makes a worker's engine
     decode: str = ""  # the class that runs a PersistentKernel on it
     arrays: str = ""  # its name in gt.tensor_ops
-    package: str = ""  # of GT's reference engines: what has to be installed. They are not probed when a worker starts.
+    package: str = ""  # of GT's reference engines: the required package. They are not probed when a worker starts.
 
 
 _LIBRARY = "gt.worker.engine.torch.library:make"

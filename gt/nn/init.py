@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from gt.client.autograd import Tensor
 from gt.client.functions.create import eye, from_numpy, full
 from gt.client.functions.random import rand, randn
@@ -90,17 +92,15 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 def eye_(tensor: Tensor) -> Tensor:
     if tensor.ndim != 2:
-        raise ValueError(f"eye_ is for 2 dimensions, not {tensor.shape}")
+        raise ValueError(f"eye_: expected 2 dimensions, got {tensor.shape}")
     return _filled(tensor, eye(*tensor.shape, dtype=tensor.dtype))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution's weight that is the identity."""
-    import numpy as np
-
+    """Fill a convolution's weight so that it is the identity."""
     shape = tensor.shape
     if not 3 <= len(shape) <= 5 or shape[0] % groups:
-        raise ValueError(f"dirac_ is for the weight of a convolution in {groups} groups, not {shape}")
+        raise ValueError(f"dirac_: expected the weight of a convolution in {groups} groups, got {shape}")
     array = np.zeros(shape, np.float32)
     per = shape[0] // groups
     for g in range(groups):

@@ -75,12 +75,12 @@ def _floats(name: str):
     return rule
 
 
-def _fused(name: str):
+def _fused(name: str, divides: bool):
     """Broadcast and promote a + value * (b with c); refuses booleans and a fractional value for integers."""
 
     def rule(a: Spec, b: Spec, c: Spec, value: type) -> Spec:
         dtype = promote(a, b, c)
-        if dtype is bool_ or dtype.rank == 1 and (value is float or name == "addcdiv"):
+        if dtype is bool_ or dtype.rank == 1 and (value is float or divides):
             raise TypeError(f"{name} of {value.__name__} cannot give {dtype.name}: cast to a floating-point dtype first")
         return Spec(pointwise(a, b, c).shape, dtype)
 
@@ -176,10 +176,12 @@ op("lerp", complex="analytic", shape=_floats("lerp"), shard=by_axis,
    tries=(((X, X, float), {}), ((X, ROW, Values(X, 0.0, 1.0)), {})),
    kernel=lambda xp, a, b, t: a + t * (b - a),
    grad=(lambda g, c: g * (1.0 - c), lambda g, c: g * c, lambda g, a, b: g * (b - a)))  # fmt: skip
-op("addcmul", complex="analytic", shape=_fused("addcmul"), shard=by_axis, tries=(((X, ROW, X, float), {}), ((X, X, X, 1), {})),
+op("addcmul", complex="analytic", shape=_fused("addcmul", False), shard=by_axis,
+   tries=(((X, ROW, X, float), {}), ((X, X, X, 1), {})),
    kernel=lambda xp, a, b, c, value: a + value * b * c,
    grad=(lambda g: g, lambda g, c, d: g * (c * d), lambda g, b, d: g * (b * d), None))  # fmt: skip
-op("addcdiv", complex="analytic", shape=_fused("addcdiv"), shard=by_axis, tries=(((X, X, Values(ROW, 0.5, 2.0), float), {}),),
+op("addcdiv", complex="analytic", shape=_fused("addcdiv", True), shard=by_axis,
+   tries=(((X, X, Values(ROW, 0.5, 2.0), float), {}),),
    kernel=lambda xp, a, b, c, value: a + value * b / c,
    grad=(lambda g: g, lambda g, c, d: g * d / c, lambda g, b, c, d: -g * (b * d) / (c * c), None))  # fmt: skip
 op("add_scaled", complex="analytic", shape=_scaled, shard=by_axis, tries=(((X, X, float), {}),),

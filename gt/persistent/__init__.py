@@ -1,6 +1,6 @@
 """Text generation: PersistentKernel runs a decoder-only transformer over a paged key-value cache on one of several backends.
 
-It stands beside the tensors of GT: it uses neither dispatcher nor workers.
+It is independent of GT's tensors: it uses neither dispatcher nor workers.
 """
 
 from gt.persistent.kernel import PersistentKernel

@@ -1,4 +1,4 @@
-"""The few facts of attention that are easily wrong, each in one place for the executors written in Python."""
+"""The index computations of attention, shared by the executors written in Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def rotary_position(position: int) -> int:
 
 
 def visible(position: int) -> int:
-    """How many tokens a token at `position` attends to: itself and all before it."""
+    """The number of tokens that a token at `position` attends to: itself and all before it."""
     return position + 1
 
 
@@ -23,5 +23,5 @@ def head_groups(heads: int, kv_heads: int) -> list[int]:
 
 
 def held_in_pages(length: int, page_size: int) -> list[int]:
-    """How many tokens of a request of `length` each of its pages holds."""
+    """The number of tokens in each page of a request of `length`."""
     return [min(page_size, length - start) for start in range(0, length, page_size)]

@@ -1,4 +1,4 @@
-"""The tokens that one pass over the layers computes, and whose they are."""
+"""The tokens of one pass over the layers, and their requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class TokenSpan(NamedTuple):
-    """Consecutive tokens of one request in a batch: rows from `first` on, at positions from `position` on."""
+    """Consecutive tokens of one request in a batch: rows from `first`, at positions from `position`."""
 
     slot: int
     first: int
@@ -25,7 +25,7 @@ class TokenSpan(NamedTuple):
 class DecodeBatch(NamedTuple):
     tokens: np.ndarray  # (rows,) int64
     spans: list[TokenSpan]
-    wanted: np.ndarray  # rows whose logits are asked for
+    wanted: np.ndarray  # rows whose logits are requested
 
     def positions(self) -> np.ndarray:
         return np.concatenate([np.arange(s.position, s.length) for s in self.spans])

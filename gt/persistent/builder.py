@@ -25,7 +25,7 @@ def _shaped(weight: Weight, wanted: tuple[int, ...], what: str) -> None:
 
 
 class Builder:
-    """Adds layers to `self.program`. `world_size` decides whether allreduce_layer has anything to do."""
+    """Adds layers to `self.program`. With `world_size` 1 allreduce_layer only copies."""
 
     def __init__(self, world_size: int = 1, mpi_rank: int = 0) -> None:
         self.program = DecodeProgram()
@@ -50,7 +50,7 @@ class Builder:
 
     def embed_layer(self, *, input: TokenInput, weight: Weight, output: Activation | None = None) -> Activation:
         if not isinstance(input, TokenInput):
-            raise TypeError("embed_layer reads token ids: its input is attach_input(name=...) without a tensor")
+            raise TypeError("embed_layer: expected token ids, attach_input(name=...) without a tensor, as its input")
         if len(weight.shape) != 2:
             raise ValueError(f"embed_layer: expected a weight (vocabulary, width), got {weight.name!r} of {weight.shape}")
         output = self._output(output, weight.shape[1], "embed_layer")
@@ -110,7 +110,7 @@ class Builder:
         output: Activation | None = None,
         eps: float = 1e-6,
     ) -> Activation:
-        """Causal attention over the request's pages. `input` holds q, k and v side by side; each call has pages of its own."""
+        """Causal attention over the request's pages. `input` has q, k and v concatenated; each call has pages of its own."""
         if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"{num_heads} heads cannot share {num_kv_heads} key-value heads: expected a multiple")
         wanted = (num_heads + 2 * num_kv_heads) * head_dim
@@ -124,7 +124,9 @@ class Builder:
         layer = len(self.program.attentions())
         shapes = {(a.kv_heads, a.head_dim) for a in self.program.attentions()} | {(num_kv_heads, head_dim)}
         if len(shapes) > 1:
-            raise ValueError(f"all attention layers share one page size, but their (kv heads, head_dim) are {sorted(shapes)}")
+            raise ValueError(
+                f"attention layers share one page size: expected the same (kv heads, head_dim), got {sorted(shapes)}"
+            )
         output = self._output(output, num_heads * head_dim, "paged_attention_layer")
         self.program.layers.append(
             Attention(
@@ -138,12 +140,10 @@ class Builder:
             raise ValueError("paged_attention_layer: expected both cos_pos_embed and sin_pos_embed, or neither")
         for table in filter(None, (cos, sin)):
             if len(table.shape) != 2 or table.shape[1] != head_dim // 2 or head_dim % 2:
-                raise ValueError(
-                    f"a rotary table is (positions, head_dim / 2) with head_dim {head_dim}, {table.name!r} is {table.shape}"
-                )
+                raise ValueError(f"a rotary table: expected (positions, {head_dim} / 2), got {table.name!r} of {table.shape}")
 
     def silu_mul_layer(self, *, input: Activation, output: Activation | None = None) -> Activation:
-        """`silu(gate) * up`, where `input` holds gate and up side by side."""
+        """`silu(gate) * up`, where `input` has gate and up concatenated."""
         if input.width % 2:
             raise ValueError(
                 f"silu_mul_layer: expected gate and up concatenated, got {input.name!r} of odd width {input.width}"
@@ -159,7 +159,7 @@ class Builder:
         return output
 
     def argmax_layer(self, *, input: Activation) -> None:
-        """The last layer: the next token is chosen from `input`, as the request's sampling options say."""
+        """The last layer: the next token is chosen from `input`, by the request's sampling options."""
         if input.width != self.program.vocabulary():
             raise ValueError(f"argmax_layer: expected a number per token id ({self.program.vocabulary()}), got {input.width}")
         self.program.logits = input
@@ -182,7 +182,7 @@ class Builder:
         if bias is not None:
             _shaped(bias, (width,), f"the bias of {what}")
         if residual is not None and residual.width != width:
-            raise ValueError(f"{what} adds a residual of width {width}, {residual.name!r} has {residual.width}")
+            raise ValueError(f"{what}: expected a residual of width {width}, got {residual.name!r} of width {residual.width}")
         output = self._output(output, width, what)
         if output == input:
             raise ValueError(f"{what} cannot write {output.name!r} over its own input")
@@ -194,7 +194,7 @@ class Builder:
         if output is None:
             return self.new_tensor(width)
         if output.width != width:
-            raise ValueError(f"{what} makes width {width}, output {output.name!r} has {output.width}")
+            raise ValueError(f"{what}: expected an output of width {width}, got {output.name!r} of width {output.width}")
         return output
 
     def _building(self) -> None:

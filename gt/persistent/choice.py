@@ -1,4 +1,4 @@
-"""Which executor runs a kernel: the first candidate that the registry finds here and that has a decode kernel."""
+"""The executor of a kernel: the first candidate that is available here and has a decode kernel."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def load(name: str) -> type[Executor]:
 
 
 def reason_unavailable(name: str) -> str | None:
-    """Why this backend cannot run a PersistentKernel here; None where it can."""
+    """The reason why this backend cannot run a PersistentKernel here, or None."""
     return backends.registry().decode_reason(name)
 
 
 def choose(backend: str | None, fallbacks: Any) -> ExecutorChoice:
     """Raises ValueError if no candidate can be used; warns if it is not the first."""
     if isinstance(fallbacks, str):
-        raise TypeError(f"fallback_backends is a list of names, not the string {fallbacks!r}")
+        raise TypeError(f"fallback_backends: expected a list of names, got the string {fallbacks!r}")
     registry = backends.registry()
     candidates = [backend or registry.default(), *(fallbacks or ())]
     for name in candidates:
-        registry.name(name)  # an unknown name is an error even if it would not be needed
+        registry.name(name)  # an unknown name is an error even if it is not used
     found, refused = registry.first(candidates, registry.decode_reason)
     why = "; ".join(f"{name!r} is not available: {reason}" for name, reason in refused.items())
     if found is None:

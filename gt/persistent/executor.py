@@ -1,4 +1,4 @@
-"""What runs a program: the interface that every backend fills, and the walk over layers for those that run in Python."""
+"""Execution of a program: the interface of every backend, and the loop over layers for backends in Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gt.persistent.weights import as_float32
 
 @dataclass(frozen=True)
 class ExecutorSettings:
-    """What an executor needs to know beside the program."""
+    """The settings of an executor other than the program."""
 
     pages: int
     page_size: int
@@ -32,27 +32,27 @@ class ExecutorSettings:
 
 
 class Executor:
-    """Runs a program's layers one by one. A backend says how each is computed."""
+    """Runs a program's layers one by one. A backend computes each."""
 
     dtypes: tuple[str, ...] = ("float32",)
-    options: tuple[str, ...] = ()  # of num_workers, device, use_cutlass_kernel and world_size, those that it can honour
-    keeps_tensors = False  # whether it takes weights as torch tensors, where they lie
+    options: tuple[str, ...] = ()  # the supported ones of num_workers, device, use_cutlass_kernel and world_size
+    keeps_tensors = False  # whether it takes weights as torch tensors on their device
     runs_steps = False  # whether generate takes more than one step at a time
 
     @classmethod
     def reason_unavailable(cls) -> str | None:
-        """Why this executor cannot run here; None where it can."""
+        """The reason why this executor cannot run here, or None."""
         return None
 
     @classmethod
     def check(cls, backend: str, dtype: str, options: dict[str, Any]) -> None:
-        """Raise ValueError for what this backend cannot honour. An option that is None was not asked for."""
+        """Raise ValueError for options that this backend does not support. None: not requested."""
         if dtype not in cls.dtypes:
-            raise ValueError(f"backend {backend!r} cannot compute in {dtype}: it can in {', '.join(cls.dtypes)}")
+            raise ValueError(f"backend {backend!r} cannot compute in {dtype}: expected {', '.join(cls.dtypes)}")
         for name, value in options.items():
             if value is not None and name not in cls.options:
                 able = ", ".join(cls.options) or "none of these options"
-                raise ValueError(f"backend {backend!r} cannot honour {name}={value!r}: it takes {able}")
+                raise ValueError(f"backend {backend!r} does not support {name}={value!r}: it takes {able}")
 
     def __init__(self, program: DecodeProgram, settings: ExecutorSettings) -> None:
         self.program, self.settings = program, settings
@@ -78,7 +78,7 @@ class Executor:
         return result if len(batch.wanted) == len(result) else result[batch.wanted]
 
     def generate(self, scheduler: Scheduler, steps: int, made: dict[int, list[int]]) -> int:
-        """Take steps that the scheduler is prepared for: a token for every active request each. Returns how many."""
+        """Run the steps that the scheduler has prepared: a token for every active request each. Returns their number."""
         for batch, owners in scheduler.batches():
             logits = self.forward(batch)
             for span in batch.spans:
@@ -127,7 +127,7 @@ class Executor:
         raise NotImplementedError
 
     def allreduce(self, x: Any) -> Any:
-        """The sum over all ranks, of which there is one where a backend does not say otherwise."""
+        """The sum over all ranks, of which there is one by default."""
         return x
 
     def rows(self, x: Any, wanted: np.ndarray) -> Any:
@@ -137,7 +137,7 @@ class Executor:
         raise NotImplementedError
 
     def fill_pages(self, pages: list[int], value: float) -> None:
-        """Overwrite pages, so that a test sees whether anything reads what it should not."""
+        """Overwrite pages, so that a test detects reads of freed pages."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from gt.persistent.sampling import Sampling
 
 MODES = ("decode", "offline", "onepass")
 DTYPES = ("float32", "bfloat16")
-CONTEXT = 2048  # max_seq_length where neither the caller nor the model says
+CONTEXT = 2048  # max_seq_length if neither the caller nor the model gives one
 
 
 class PersistentKernel(Builder):
@@ -63,7 +63,7 @@ class PersistentKernel(Builder):
         optional = {"num_workers": num_workers, "max_num_pages": max_num_pages, "max_seq_length": max_seq_length}
         for name, count in [*self._counts.items(), *optional.items()]:
             if count is not None and (not isinstance(count, (int, np.integer)) or count < 1):
-                raise ValueError(f"{name} is a whole number of 1 or more, not {count!r}")
+                raise ValueError(f"{name}: expected an integer of 1 or more, got {count!r}")
         self._check_ranks(world_size, mpi_rank)
         self.dtype = str(dtype).split(".")[-1]
         if self.dtype not in DTYPES:
@@ -85,7 +85,7 @@ class PersistentKernel(Builder):
 
     def _check_ranks(self, world_size: int, mpi_rank: int) -> None:
         if not 0 <= mpi_rank < world_size:
-            raise ValueError(f"mpi_rank is one of 0 to world_size - 1, got mpi_rank {mpi_rank} of world_size {world_size}")
+            raise ValueError(f"mpi_rank: expected 0 to world_size - 1, got mpi_rank {mpi_rank} of world_size {world_size}")
 
     def load_model(self, config: Any, state_dict: Any) -> PersistentKernel:
         """A Qwen3 or Llama of Hugging Face: its config, and its state dict or safetensors files."""
@@ -94,7 +94,7 @@ class PersistentKernel(Builder):
         limit = read.positions or CONTEXT
         length = self.max_seq_length or min(limit, CONTEXT)
         if length > limit:
-            raise ValueError(f"max_seq_length {length} is more than the model's max_position_embeddings {limit}")
+            raise ValueError(f"max_seq_length: expected at most the model's max_position_embeddings {limit}, got {length}")
         self.max_seq_length = length
         self._eos = read.eos if self._eos is None else self._eos
         ModelLayers(self, read, StateDict(state_dict)).build(length)
@@ -109,9 +109,9 @@ class PersistentKernel(Builder):
         tables = self.program.positions()
         self.max_seq_length = length = self.max_seq_length or tables or CONTEXT
         if tables is not None and tables < length:
-            raise ValueError(f"max_seq_length {length} is more than the {tables} positions of the rotary tables")
+            raise ValueError(f"max_seq_length: expected at most the {tables} positions of the rotary tables, got {length}")
         size, slots = self._counts["page_size"], self._counts["max_num_batched_requests"]
-        usable = slots * pages_for(length, size)  # more pages could never be held at one time
+        usable = slots * pages_for(length, size)  # more pages are never used at one time
         pages = min(self.max_num_pages or usable, usable)
         settings = ExecutorSettings(
             pages, size, slots, self._counts["max_num_batched_tokens"], length, self.num_workers, self.dtype, self.device,
@@ -142,13 +142,13 @@ class PersistentKernel(Builder):
         prompt = [int(token) for token in tokens]
         vocabulary = self.program.vocabulary()
         if not prompt or min(prompt) < 0 or max(prompt) >= vocabulary:
-            raise ValueError(f"a prompt is one or more token ids of 0 to {vocabulary - 1}, got {prompt[:8]}")
+            raise ValueError(f"a prompt: expected one or more token ids of 0 to {vocabulary - 1}, got {prompt[:8]}")
         if max_new_tokens is not None and max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is 1 or more, not {max_new_tokens}")
+            raise ValueError(f"max_new_tokens: expected 1 or more, got {max_new_tokens}")
         longest = self.max_seq_length - (self.mode != "onepass")
         if len(prompt) > longest:
             raise ValueError(
-                f"a prompt has at most {longest} tokens with max_seq_length {self.max_seq_length}, got {len(prompt)}"
+                f"a prompt: expected at most {longest} tokens with max_seq_length {self.max_seq_length}, got {len(prompt)}"
             )
         limit = self.max_seq_length if max_new_tokens is None else min(self.max_seq_length, len(prompt) + max_new_tokens)
         default = self.sampling
@@ -168,7 +168,7 @@ class PersistentKernel(Builder):
         if self.mode == "onepass":
             return self._onepass()
         if not isinstance(steps, (int, np.integer)) or steps < 1:
-            raise ValueError(f"steps is a whole number of 1 or more, not {steps!r}")
+            raise ValueError(f"steps: expected an integer of 1 or more, got {steps!r}")
         if self.mode == "decode":
             return self._decode(steps)
         made: dict[int, list[int]] = {}
@@ -199,7 +199,7 @@ class PersistentKernel(Builder):
         return {id: np.stack(rows) for id, rows in logits.items()}
 
     def finished(self, id: int) -> bool:
-        """Whether the request is at its end: a stop token, max_new_tokens, a full context, or cancelled."""
+        """Whether the request has ended: a stop token, max_new_tokens, a full context, or cancelled."""
         return self._request(id).done
 
     def tokens(self, id: int) -> list[int]:

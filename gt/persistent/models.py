@@ -1,4 +1,4 @@
-"""Qwen3 and Llama as Hugging Face describes and stores them, turned into the layers of a kernel."""
+"""Qwen3 and Llama in Hugging Face's formats, converted to the layers of a kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILIES = ("qwen3", "llama")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What of a Hugging Face config decides the numbers."""
+    """The fields of a Hugging Face config that determine the results."""
 
     hidden: int
     intermediate: int
@@ -80,7 +80,7 @@ def read_config(config: Any) -> ModelConfig:
 
 
 def part_of(config: ModelConfig, ranks: int) -> ModelConfig:
-    """What one of several ranks computes: its heads, and its columns of the inner layer."""
+    """The part of one of several ranks: its heads, and its columns of the inner layer."""
     counts: dict[str, Any] = {"heads": config.heads, "kv_heads": config.kv_heads, "intermediate": config.intermediate}
     for name, count in counts.items():
         if count % ranks:
@@ -89,7 +89,7 @@ def part_of(config: ModelConfig, ranks: int) -> ModelConfig:
 
 
 class StateDict:
-    """The weights of a source, taken by name; what is missing, misshapen or left over is an error."""
+    """The weights of a source, by name; missing, misshapen and unused weights are errors."""
 
     def __init__(self, source: Any) -> None:
         self.tensors = read_weights(source)
@@ -101,7 +101,7 @@ class StateDict:
             raise ValueError(f"the state dict lacks {full!r}")
         array = kept_or_float32(self.tensors.pop(full))
         if tuple(array.shape) != shape:
-            raise ValueError(f"{full!r} has shape {tuple(array.shape)}, the config says {shape}")
+            raise ValueError(f"{full!r}: expected shape {shape} by the config, got {tuple(array.shape)}")
         return array
 
     def finish(self, tied: bool) -> None:
@@ -174,7 +174,7 @@ class ModelLayers:
         self.builder.rmsnorm_layer(input=self.x, weight=weight, output=self.normed, eps=self.config.eps)
 
     def _add(self, name: str, input: Activation, biased: bool) -> None:
-        """Add a product to the residual. Each rank has columns of its weight; the first adds residual and bias, too."""
+        """Add a product to the residual. Each rank has columns of its weight; the first adds residual and bias too."""
         b, hidden = self.builder, self.config.hidden
         columns = self.state.take(f"{name}.weight", hidden, input.width * self.ranks)
         weight = self._weight(self._own(columns, axis=1), name)
@@ -195,7 +195,7 @@ class ModelLayers:
         return array[own] if axis == 0 else array[:, own]
 
     def _side_by_side(self, name: str, sizes: dict[str, int], width: int, biased: bool) -> tuple[Weight, Weight | None]:
-        """Several projections of one input as one weight, so that one product makes them all."""
+        """Several projections of one input as one weight, so that one product computes them all."""
         arrays = [self._own(self.state.take(f"{name}.{part}.weight", rows * self.ranks, width)) for part, rows in sizes.items()]
         weight, bias = self._weight(side_by_side(arrays), name), None
         if biased:

@@ -44,7 +44,7 @@ class OpenCLExecutor(NumpyExecutor):
         x = np.ascontiguousarray(x, np.float32)
         outputs, width = layer.weight.shape
         y = np.empty((len(x), outputs), np.float32)
-        if not len(x):  # a chunk of a prompt whose logits nobody wants; OpenCL has no empty buffers
+        if not len(x):  # a chunk of a prompt without requested logits; OpenCL has no empty buffers
             return y
         given = cl.Buffer(context, cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, hostbuf=x)
         made = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, y.nbytes)

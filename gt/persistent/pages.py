@@ -1,4 +1,4 @@
-"""The pages of the key-value cache: which are free, which request holds which, and how many fit into memory."""
+"""The pages of the key-value cache: the free ones, those of each request, and the number that fits into memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class OutOfPages(RuntimeError):
 
 
 def pages_for(length: int, page_size: int) -> int:
-    """How many pages hold `length` tokens."""
+    """The number of pages for `length` tokens."""
     return -(-length // page_size)
 
 
 def pages_that_fit(bytes: int, config: Any, page_size: int, dtype: Any = "float32") -> int:
-    """How many pages of a model's key-value cache fit into so many bytes; a page holds keys and values of all layers.
+    """The number of pages of a model's key-value cache that fit into this many bytes; a page holds keys and values of all
+    layers.
 
     >>> config = dict(model_type="llama", num_attention_heads=4, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
     ...               vocab_size=100)
@@ -43,7 +44,7 @@ class PagePool:
         self.free = list(range(count - 1, -1, -1))
 
     def missing(self, held: list[int], length: int) -> int:
-        """How many more pages a request with `held` pages needs for `length` tokens."""
+        """The number of pages that a request with `held` pages needs in addition for `length` tokens."""
         return max(0, pages_for(length, self.page_size) - len(held))
 
     def grow(self, held: list[int], length: int) -> None:

@@ -1,4 +1,4 @@
-"""The layers of a decoder as data: which tensors there are and which layer writes which. Executors run them.
+"""The layers of a decoder as data: its tensors, and the inputs and outputs of each layer. Executors run them.
 
 An activation has a row for every token of a batch, so only its width is known here.
 """
@@ -54,7 +54,7 @@ class Linear:
 class Attention:
     """Norms of q and k, rotary embedding, append to the pages of `layer`, then attention over all tokens so far."""
 
-    input: Activation  # q, k and v side by side
+    input: Activation  # q, k and v concatenated
     output: Activation
     layer: int
     heads: int
@@ -69,7 +69,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class SiluMul:
-    input: Activation  # gate and up side by side
+    input: Activation  # gate and up concatenated
     output: Activation
 
 
@@ -87,7 +87,7 @@ class DecodeProgram:
     """Layers in the order they run. `logits` is the activation that tokens are chosen from."""
 
     layers: list[Layer] = field(default_factory=list)
-    weights: list[Any] = field(default_factory=list)  # arrays, or torch tensors that lie on a device
+    weights: list[Any] = field(default_factory=list)  # arrays, or torch tensors on a device
     activations: list[Activation] = field(default_factory=list)
     logits: Activation | None = None
 
@@ -95,7 +95,7 @@ class DecodeProgram:
         return [layer for layer in self.layers if isinstance(layer, Attention)]
 
     def positions(self) -> int | None:
-        """How many positions the rotary tables cover; None without tables."""
+        """The number of positions of the rotary tables; None without tables."""
         lengths = [a.cos.shape[0] for a in self.attentions() if a.cos is not None]
         return min(lengths) if lengths else None
 

@@ -1,4 +1,4 @@
-"""Requests and their turn: who waits, who has a slot and pages, and what goes into the next batch. Nothing here computes."""
+"""Scheduling of requests: those that wait, those with a slot and pages, and the tokens of the next batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Request:
 
 
 class Scheduler:
-    """Requests join when a slot and the pages of their prompt are free, in the order they came."""
+    """Requests join when a slot and the pages of their prompt are free, in the order of arrival."""
 
     def __init__(self, pool: PagePool, slots: int, max_tokens: int, eos: tuple[int, ...]) -> None:
         self.pool, self.max_tokens, self.eos = pool, max_tokens, eos
@@ -49,7 +49,8 @@ class Scheduler:
         self.waiting.append(request)
 
     def prepare(self, steps: int) -> int:
-        """Give slots and pages for the next steps; returns for how many. Raises OutOfPages and changes nothing if for none."""
+        """Assign slots and pages for the next steps; returns their number. Raises OutOfPages, without any change, if it is
+        0."""
         pool = self.pool
         needed = sum(pool.missing(r.pages, len(r.tokens)) for r in self.active())
         if needed > len(pool.free):
@@ -69,7 +70,7 @@ class Scheduler:
         return steps
 
     def _length_after(self, request: Request, steps: int) -> int:
-        """Cached tokens after so many steps."""
+        """The number of cached tokens after this many steps."""
         return min(len(request.tokens) + steps - 1, request.limit)
 
     def _admit(self) -> None:
@@ -117,7 +118,7 @@ class Scheduler:
             self.finish(request)
 
     def finish(self, request: Request) -> None:
-        """Its slot and pages are free for others; its tokens stay."""
+        """Free the slot and pages of a request; its tokens stay."""
         request.done = True
         self.pool.release(request.pages)
         if request.slot is not None:

@@ -1,4 +1,4 @@
-"""How the next token is chosen from logits: a function of the logits, the options and one number in [0, 1).
+"""The choice of the next token from logits: a function of the logits, the options and one number in [0, 1).
 
 That number is a hash of the request's seed and the token's position, so neither the batch nor the backend changes it.
 """
@@ -22,11 +22,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature is 0 (greedy) or more, not {self.temperature}")
+            raise ValueError(f"temperature: expected 0 (greedy) or more, got {self.temperature}")
         if self.top_k < 0:
-            raise ValueError(f"top_k is 0 (all tokens) or more, not {self.top_k}")
+            raise ValueError(f"top_k: expected 0 (all tokens) or more, got {self.top_k}")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is more than 0 and at most 1, not {self.top_p}")
+            raise ValueError(f"top_p: expected more than 0 and at most 1, got {self.top_p}")
 
 
 def splitmix(x: int) -> int:
@@ -42,7 +42,7 @@ def uniform(seed: int, position: int) -> float:
 
 
 def uniforms(seed: int, position: int, count: int) -> np.ndarray:
-    """`uniform` for so many positions from `position` on."""
+    """`uniform` for this many positions from `position`."""
 
     def mixed(x: np.ndarray) -> np.ndarray:
         x = x + np.uint64(0x9E3779B97F4A7C15)

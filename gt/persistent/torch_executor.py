@@ -23,7 +23,7 @@ def rotated(x: Any, cos: Any, sin: Any) -> Any:
 
 
 def join_group(settings: ExecutorSettings) -> None:
-    """Check torch.distributed's default group; where there is none, make it from MASTER_ADDR and MASTER_PORT."""
+    """Check torch.distributed's default group; if there is none, create it from MASTER_ADDR and MASTER_PORT."""
     if settings.world_size == 1:
         return
     import torch.distributed as dist
@@ -33,13 +33,13 @@ def join_group(settings: ExecutorSettings) -> None:
     found = (dist.get_rank(), dist.get_world_size())
     if found != (settings.rank, settings.world_size):
         raise ValueError(
-            f"mpi_rank {settings.rank} of world_size {settings.world_size} was asked for, but torch.distributed's group has "
+            f"mpi_rank {settings.rank} of world_size {settings.world_size} was requested, but torch.distributed's group has "
             f"rank {found[0]} of {found[1]}"
         )
 
 
 class CacheSlots(NamedTuple):
-    """Where a span's tokens lie in the cache, and what its rows must not see."""
+    """The positions of a span's tokens in the cache, and the mask of its rows."""
 
     page: Any  # (rows,)
     offset: Any  # (rows,)
@@ -59,7 +59,7 @@ class TorchExecutor(Executor):
         super().check(backend, dtype, options)
         device = cls.chosen_device(options["device"])
         if options["num_workers"] is not None and not device.startswith("cpu"):
-            raise ValueError(f"backend {backend!r} cannot honour num_workers on {device}, only on cpu")
+            raise ValueError(f"backend {backend!r} does not support num_workers on {device}, only on cpu")
 
     @classmethod
     def chosen_device(cls, device: str | None) -> str:
@@ -79,7 +79,7 @@ class TorchExecutor(Executor):
             torch.as_tensor(array).to(self.device, torch.float32 if number in tables else self.dtype)
             for number, array in enumerate(program.weights)
         ]
-        program.weights = []  # the copies above are what is used
+        program.weights = []  # replaced by the copies above
         self.cache: Any = torch.zeros(self.cache_shape, dtype=self.dtype, device=self.device)
 
     @contextlib.contextmanager
@@ -106,7 +106,7 @@ class TorchExecutor(Executor):
             return super().forward(batch)
 
     def slots_of(self, span: TokenSpan) -> CacheSlots:
-        """Where the tokens of a span lie; the same in every layer."""
+        """The positions of a span's tokens; the same in every layer."""
         import torch
 
         size, held = self.settings.page_size, attention.held_in_pages(span.length, self.settings.page_size)
@@ -125,7 +125,7 @@ class TorchExecutor(Executor):
         return self.weight(layer.weight)[torch.from_numpy(tokens).to(self.device)]
 
     def normed(self, x: Any, weight: Weight | None, eps: float) -> Any:
-        """The mean of squares is taken in float32, whatever the weights are."""
+        """The mean of squares is taken in float32, for weights of any dtype."""
         if weight is None:
             return x
         wide = x.float()

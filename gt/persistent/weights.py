@@ -21,12 +21,12 @@ def as_float32(tensor: Any) -> np.ndarray:
     else:
         array = np.asarray(tensor)
     if array.dtype.kind not in "fV" and array.dtype.name != "bfloat16":
-        raise TypeError(f"a weight holds floating-point numbers, not {array.dtype}")
+        raise TypeError(f"a weight: expected floating-point numbers, got {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def kept_or_float32(tensor: Any) -> Any:
-    """A torch tensor of floats that lies on a device stays there; all others become NumPy arrays."""
+    """A torch tensor of floats on a device stays there; all others become NumPy arrays."""
     if type(tensor).__module__.startswith("torch") and tensor.device.type != "cpu" and tensor.dtype.is_floating_point:
         return tensor.detach()
     return as_float32(tensor)
@@ -42,7 +42,7 @@ def side_by_side(tensors: list[Any]) -> Any:
 
 
 def read_weights(source: Any) -> dict[str, Any]:
-    """Name to tensor, from a state dict, a safetensors file, several of them, or a folder that holds some."""
+    """Name to tensor, from a state dict, a safetensors file, several of them, or a folder with some."""
     if isinstance(source, Mapping):
         return dict(source)
     if isinstance(source, (str, os.PathLike)):
@@ -53,12 +53,12 @@ def read_weights(source: Any) -> dict[str, Any]:
     elif isinstance(source, (list, tuple)):
         files = [Path(file) for file in source]
     else:
-        raise TypeError(f"weights are a state dict or safetensors files, not {type(source).__name__}")
+        raise TypeError(f"weights: expected a state dict or safetensors files, got {type(source).__name__}")
     found: dict[str, Any] = {}
     for file in files:
         tensors = _read_file(file)
         if twice := found.keys() & tensors.keys():
-            raise ValueError(f"{file} holds {sorted(twice)[0]!r} again, which an earlier file holds")
+            raise ValueError(f"{file} has {sorted(twice)[0]!r}, which an earlier file has too")
         found |= tensors
     return found
 

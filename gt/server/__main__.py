@@ -81,11 +81,11 @@ def addresses(args: argparse.Namespace) -> list[str]:
             f"gt-server: {args.host} is reachable from other hosts: give --key (GT_KEY), --config, or --insecure to go without"
         )
     local, remote = ipc_address(str(args.port)), f"tcp://{with_port('*' if args.host == '0.0.0.0' else args.host, args.port)}"
-    return [remote, local] if guarded or args.insecure else [local]  # TCP does not say whose process it is that connects
+    return [remote, local] if guarded or args.insecure else [local]  # the kernel does not identify the user of a TCP connection
 
 
 def users_file(args: argparse.Namespace) -> UsersFile | None:
-    """The users, where each has a key of its own."""
+    """The users, if each has a key of its own."""
     if not args.config:
         return None
     if args.key or args.insecure:
@@ -99,7 +99,7 @@ def users_file(args: argparse.Namespace) -> UsersFile | None:
 
 
 def keys(args: argparse.Namespace) -> Keys:
-    """The users' key and the workers', which is made up where none is given."""
+    """The users' key and the workers' key, which is generated if none is given."""
     try:
         given = Keys(args.key, args.worker_key).check()
     except ConnectionFailed as wrong:
@@ -110,7 +110,7 @@ def keys(args: argparse.Namespace) -> Keys:
 
 
 def host_for_workers(args: argparse.Namespace) -> str:
-    """Where workers that are started here join. Where other users may be served, workers are to be reached by TCP, too."""
+    """The address at which workers started here join. If other users may connect, workers must be reachable by TCP too."""
     if not (args.key or args.config or args.insecure):
         return "127.0.0.1"
     host = outward_address() if args.host in EVERYWHERE else args.host
@@ -126,13 +126,13 @@ def join_pool(args: argparse.Namespace) -> None:
 
 
 def announce(args: argparse.Namespace) -> None:
-    """Tell a pool's file where this dispatcher is found."""
+    """Write this dispatcher's address to a pool's file."""
     host = args.advertise or (outward_address() if args.host in EVERYWHERE else args.host)
     pool_file.announce(Path(args.pool), with_port(host, args.port))
 
 
 def logs(args: argparse.Namespace) -> list[LogThread]:
-    """The instruction logs that are asked for."""
+    """The requested instruction logs."""
     path = args.log_file or environment.INSTRUCTION_LOG.value()
     try:
         return open_log(path, environment.INSTRUCTION_LOG_SIZE.value() << 20, environment.DEBUG_DISPATCHER.value(), say)
@@ -141,7 +141,7 @@ def logs(args: argparse.Namespace) -> list[LogThread]:
 
 
 def watcher(logs: list[LogThread]) -> Watch | None:
-    """One function that has all of them see what passes."""
+    """One function that passes each message to all of them."""
 
     def all_see(event: str, who: str, what: Any) -> None:
         for log in logs:
@@ -155,7 +155,7 @@ def say(line: str) -> None:
 
 
 def open_server(args: argparse.Namespace, tell: Callable[[str], None] | None, logged: list[LogThread]) -> tuple[Server, Keys]:
-    """A dispatcher that listens, and the logs that it writes."""
+    """A listening dispatcher, and its logs."""
     try:
         if args.pool:
             join_pool(args)
@@ -203,7 +203,7 @@ def serve(args: argparse.Namespace) -> int:
         remarks = environment.check([environment.SERVER])
     except ConfigError as wrong:
         raise SystemExit(f"gt-server: {wrong}") from None
-    for remark in remarks if not args.auto else ():  # the client that starts a server by itself has said it
+    for remark in remarks if not args.auto else ():  # a client that starts a server by itself has shown it
         say(remark)
     logged: list[LogThread] = []
 
@@ -220,7 +220,7 @@ def serve(args: argparse.Namespace) -> int:
         if args.dashboard:
             start_dashboard(args, children, known)
         for i in range(args.workers):
-            name = f"worker-{i}" if args.config else ""  # by which users may be given it, and the one in its place
+            name = f"worker-{i}" if args.config else ""  # the name by which a worker, or its replacement, is given to users
             where = f"{host_for_workers(args)}:{args.port}"
             children.keep_worker(
                 partial(children.worker, where, known, args.backend, args.workers, i, name, **plain), server.core.reports.tell

@@ -1,4 +1,4 @@
-"""The users of a pool, from YAML: each with a key of its own, and what it may have. `gt keys` prints what to give to each."""
+"""The users of a pool, from YAML: each with its key and its limits. `gt keys` prints the key of each user."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read(path: str) -> UsersFile:
 def _user(key: Any, node: Any, path: str) -> tuple[User, str]:
     name, settings = key.value, dict[str, Any]()
     if not NAME.fullmatch(name):
-        raise ConfigError(f"{place_of(key, path)}: a user's name has letters, digits, '.', '_' and '-', not {name!r}")
+        raise ConfigError(f"{place_of(key, path)}: a user's name: expected letters, digits, '.', '_' and '-', got {name!r}")
     for setting, value in pairs(node, path, f"user {name!r}", READ):
         try:
             settings[setting.value] = READ[setting.value](plain_value(value))
@@ -76,7 +76,7 @@ def _user(key: Any, node: Any, path: str) -> tuple[User, str]:
 def _check_keys(path: str, worker_key: str, secrets: Mapping[str, str]) -> None:
     for name, secret in secrets.items():
         if secret == worker_key or sum(secret == other for other in secrets.values()) > 1:
-            raise ConfigError(f"{path}: the key of user {name!r} is another's, too: each has one of its own")
+            raise ConfigError(f"{path}: the key of user {name!r} is another's: expected a different key for each")
         try:
             Keys(secret, worker_key).check()
         except ConnectionFailed as wrong:
@@ -85,31 +85,31 @@ def _check_keys(path: str, worker_key: str, secrets: Mapping[str, str]) -> None:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"expected a text, such as `{HOW}` prints, not {value!r}")
+        raise ValueError(f"expected a text, such as `{HOW}` prints, got {value!r}")
     return value
 
 
 def _weight(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not WEIGHTS[0] <= value <= WEIGHTS[1]:
-        raise ValueError(f"expected a number from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}, not {value!r}")
+        raise ValueError(f"expected a number from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}, got {value!r}")
     return float(value)
 
 
 def _workers(value: object) -> tuple[int | str, ...]:
     if not isinstance(value, list) or not value or not all(type(w) is int and w >= 0 or isinstance(w, str) for w in value):
-        raise ValueError(f"expected a list of workers' names or numbers, not {value!r}")
+        raise ValueError(f"expected a list of workers' names or numbers, got {value!r}")
     return tuple(value)
 
 
 def _clients(value: object) -> int:
     if type(value) is not int or value < 1:
-        raise ValueError(f"expected a whole number from 1 up, not {value!r}")
+        raise ValueError(f"expected an integer of 1 or more, got {value!r}")
     return value
 
 
 def _truth(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, not {value!r}")
+        raise ValueError(f"expected true or false, got {value!r}")
     return value
 
 

@@ -7,7 +7,7 @@
 
 Takes NumPy, torch and DLPack arrays of float16, bfloat16, float32 and float64, and returns the dtype it was given:
 torch tensors for torch tensors, NumPy arrays for others. No gradients; GT tensors have those: on them, these are the ops
-`gt.silu` and its kin, and workers compute them.
+`gt.silu` and so on, which workers compute.
 """
 
 from typing import Any
@@ -45,10 +45,10 @@ def get_backend() -> str:
 
 
 def get_backend_info() -> dict[str, Any]:
-    """The backend in use, who chose it, what else is available, and why the rest is not."""
+    """The backend in use, the source of this choice, the other available backends, and why others are not available."""
     return _choice.info()
 
 
 def set_backend(name: str | None) -> None:
-    """Use this backend from now on, or with "auto" or None the one that configuration gives. Raises if it is not available."""
+    """Use this backend from now on, or with "auto" or None the configured one. Raises if it is not available."""
     _choice.set(name)

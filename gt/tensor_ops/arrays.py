@@ -1,7 +1,7 @@
-"""What a caller may hand in, seen as plain NumPy memory: NumPy, torch and DLPack arrays, without a copy.
+"""Arguments as NumPy memory: NumPy, torch and DLPack arrays, without a copy.
 
-bfloat16, which NumPy lacks, travels as its raw uint16 with the dtype's name beside it. Arrays on a GPU are not taken
-here; the CUDA backend has its own way for those.
+bfloat16, which NumPy lacks, is passed as raw uint16 with the dtype's name. Arrays on a GPU are refused here; the CUDA backend
+has a path of its own for them.
 """
 
 import sys
@@ -16,7 +16,7 @@ FLOATS = "float16, bfloat16, float32 or float64"
 
 
 class RawArray(NamedTuple):
-    """An array's memory, the name of its dtype, and how to make an array of the caller's kind from such memory."""
+    """An array's memory, the name of its dtype, and a function that makes an array of the caller's type from memory."""
 
     raw: np.ndarray
     dtype: str
@@ -41,7 +41,7 @@ def plain(x: Any, what: str) -> RawArray:
             return _from_numpy(np.from_dlpack(x), what)
         except (BufferError, RuntimeError) as error:
             raise TypeError(f"{what} cannot be read through DLPack: {error}") from error
-    raise TypeError(f"{what} must be a NumPy, torch or DLPack array, not {type(x).__name__}")
+    raise TypeError(f"{what} must be a NumPy, torch or DLPack array, got {type(x).__name__}")
 
 
 def _from_numpy(x: np.ndarray, what: str) -> RawArray:
@@ -53,7 +53,7 @@ def _from_numpy(x: np.ndarray, what: str) -> RawArray:
         return RawArray(x, name, itself)
     if dtype.name == "bfloat16" and dtype.itemsize == 2:  # the dtype that ml_dtypes registers
         return RawArray(x.view(np.uint16), "bfloat16", lambda raw: raw.view(dtype))
-    raise TypeError(f"{what} must be {FLOATS}, not {dtype}")
+    raise TypeError(f"{what} must be {FLOATS}, got {dtype}")
 
 
 def _from_torch(torch: Any, x: Any, what: str) -> RawArray:
@@ -68,7 +68,7 @@ def _from_torch(torch: Any, x: Any, what: str) -> RawArray:
         raw = x.view(torch.int16).numpy().view(np.uint16)
         return RawArray(raw, "bfloat16", lambda raw: torch.from_numpy(raw.view(np.int16)).view(torch.bfloat16))
     if x.dtype not in (torch.float16, torch.float32, torch.float64):
-        raise TypeError(f"{what} must be {FLOATS}, not {str(x.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{what} must be {FLOATS}, got {str(x.dtype).removeprefix('torch.')}")
     raw = x.numpy()
     return RawArray(raw, NAMES[raw.dtype], torch.from_numpy)
 
@@ -90,5 +90,5 @@ def narrow(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def contiguous(raw: np.ndarray) -> np.ndarray:
-    """C-ordered, aligned memory with the same values: the array itself where it is so already."""
+    """C-ordered, aligned memory with the same values: the array itself if possible."""
     return raw if raw.flags.c_contiguous and raw.flags.aligned else np.require(raw, requirements=("C", "A"))

@@ -1,6 +1,6 @@
 """One call of one op on one backend: check the arguments, find or make the output, run the kernel.
 
-Every backend goes through here, so bad input is answered alike by all of them. A backend is a module with
+Calls of every backend pass through here, so all refuse bad input alike. A backend is a module with
 `name`, `dtypes`, `on_device`, `reason_unavailable()`, `elementwise(op, x, out, dtype)` on arrays of any
 shape and `rms_norm(x, weight, out, eps, dtype)` on (rows, columns) ones; its arrays are contiguous and checked.
 """
@@ -28,7 +28,7 @@ def gelu_form(approximate: str) -> str:
         return "gelu_tanh"
     if approximate == "none":
         return "gelu_erf"
-    raise ValueError(f"gelu's approximate must be 'tanh' or 'none', not {approximate!r}")
+    raise ValueError(f"gelu's approximate must be 'tanh' or 'none', got {approximate!r}")
 
 
 def _lies_on_gpu(backend: Backend, x: Any) -> bool:
@@ -42,7 +42,7 @@ def _elementwise(backend: Backend, op: str, kernel: str, x: Any, out: Any) -> An
     _supported(backend, op, source.dtype)
     raw = source.raw
     if out is None:
-        # Column-major memory is as good as row-major here, and the result keeps the layout.
+        # Column-major memory takes as long as row-major here, and the result keeps the layout.
         turned = not raw.flags.c_contiguous and raw.flags.f_contiguous
         flat = contiguous(raw.T if turned else raw)
         made = _empty(backend, flat.shape, flat.dtype)
@@ -89,28 +89,28 @@ def rms_norm(backend: Backend, x: Any, weight: Any, eps: float = 1e-6, out: Any 
 
 def _supported(backend: Backend, op: str, dtype: str) -> None:
     if dtype not in backend.dtypes:
-        raise TypeError(f"{op} on the {backend.name} backend takes {', '.join(backend.dtypes)}, not {dtype}")
+        raise TypeError(f"{op} on the {backend.name} backend: expected {', '.join(backend.dtypes)}, got {dtype}")
 
 
 def _weight(weight: Any, source: RawArray) -> np.ndarray:
     """The weight in the type kernels compute in, checked against x."""
     shape = source.raw.shape
     if not shape:
-        raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
+        raise ValueError("rms_norm: expected x with at least one axis, got a 0-d array")
     given = plain(weight, "rms_norm's weight")
     if given.raw.shape != shape[-1:]:
         raise ValueError(f"rms_norm of x {shape}: expected a weight {shape[-1:]}, got {given.raw.shape}")
     wide = source.dtype in ("float16", "bfloat16") and given.dtype == "float32"
     if given.dtype != source.dtype and not wide:
-        raise TypeError(f"rms_norm's weight is {given.dtype} and x is {source.dtype}: they must be alike")
+        raise TypeError(f"rms_norm's weight is {given.dtype} and x is {source.dtype}: expected the same dtype")
     return contiguous(widen(given.raw, given.dtype))
 
 
 def _eps(eps: Any) -> float:
     if isinstance(eps, bool) or not isinstance(eps, int | float | np.number):
-        raise TypeError(f"rms_norm's eps must be a number, not {type(eps).__name__}")
+        raise TypeError(f"rms_norm's eps must be a number, got {type(eps).__name__}")
     if not (eps >= 0 and math.isfinite(eps)):
-        raise ValueError(f"rms_norm's eps must be finite and not negative, and is {eps}")
+        raise ValueError(f"rms_norm's eps must be finite and not negative, got {eps}")
     return float(eps)
 
 
@@ -118,11 +118,11 @@ def _target(op: str, out: Any, source: RawArray) -> RawArray:
     target = plain(out, f"{op}'s out")
     if target.dtype != source.dtype or target.raw.shape != source.raw.shape:
         want, found = f"{source.dtype} {source.raw.shape}", f"{target.dtype} {target.raw.shape}"
-        raise ValueError(f"{op}'s out must be {want}, and is {found}")
+        raise ValueError(f"{op}'s out must be {want}, got {found}")
     if not target.raw.flags.writeable:
         raise ValueError(f"{op}'s out is read-only")
     if not _is_plain(target.raw) and any(s == 0 and n > 1 for s, n in zip(target.raw.strides, target.raw.shape)):
-        raise ValueError(f"{op}'s out repeats the same memory")
+        raise ValueError(f"{op}'s out has several elements in the same memory")
     return target
 
 

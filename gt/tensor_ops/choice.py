@@ -1,5 +1,5 @@
-"""Which backend a call runs on: by what was set, environment, backend.json, or else by which is fastest here. Which are
-available, and what was set, the registry of gt.backends says."""
+"""The backend of a call: the one set by the user, the environment or backend.json, or else the fastest here. The registry of
+gt.backends knows which are available, and which was set."""
 
 import importlib
 import threading
@@ -29,14 +29,14 @@ class KernelChoice:
     def __init__(self, registry: Callable[[], backends.Registry] = backends.registry) -> None:
         self._lock = threading.RLock()
         self._registry = registry
-        self._asked: str | None = None  # what was set when the choice was made
+        self._asked: str | None = None  # the setting at the time of the choice
         self._active: ModuleType | None = None
-        self._free = False  # whether nobody asked for a backend
+        self._free = False  # whether no backend was requested
         self._small: tuple[ModuleType, int] | None = None  # the backend for arrays of fewer elements
         self._why = ""
 
     def reason(self, name: str) -> str | None:
-        """Why the backend cannot be used; None where it can."""
+        """The reason why the backend cannot be used, or None."""
         return self._registry().arrays_reason(name)
 
     def set(self, name: str | None) -> None:
@@ -46,7 +46,7 @@ class KernelChoice:
 
     def _need(self, name: str, who: str) -> str:
         if reason := self.reason(name):
-            raise RuntimeError(f"{who} asks for the {name} backend, which is not available: {reason}")
+            raise RuntimeError(f"{who} requests the {name} backend, which is not available: {reason}")
         return name
 
     def active(self) -> ModuleType:
@@ -60,7 +60,7 @@ class KernelChoice:
             return self._active
 
     def _asked_for(self) -> str | None:
-        """The backend that somebody asks for, which then gets all arrays; None where the choice is free."""
+        """The requested backend, which then gets all arrays; None if the choice is free."""
         if self._asked:
             self._why = "set_backend"
             return self._asked
@@ -84,7 +84,7 @@ class KernelChoice:
         raise RuntimeError(f"no backend of {', '.join(wanted.backend_priority)} in {path} is available")
 
     def _fastest(self) -> str:
-        """The backend that is fastest for large arrays on the host, measured here once; small ones may go to another."""
+        """The backend that is fastest for large arrays on the host, measured here once; small ones may use another."""
         self._free, self._why = True, "the fastest measured here"
         taken = speeds.kept()
         if taken is None or any(self.reason(name) for name in used_by(taken)):
@@ -96,7 +96,7 @@ class KernelChoice:
         return speeds.fastest(taken)
 
     def pick(self, x: Any) -> ModuleType:
-        """The backend for this array. A free choice may fall elsewhere for small arrays, and for those that lie on a GPU."""
+        """The backend for this array. A free choice may use another for small arrays, and for arrays on a GPU."""
         active = self.active()
         if not self._free:
             return active
@@ -122,7 +122,7 @@ class KernelChoice:
 
 
 def details(name: str) -> dict[str, Any]:
-    """What the backend's own info function says."""
+    """The result of the backend's own info function."""
     backend = module(name)
     asked = {"cuda": "get_cuda_info", "opencl": "get_opencl_info", "cpp": "get_optimization_info"}.get(name)
     return getattr(backend, asked)() if asked else {"numpy": np.__version__}

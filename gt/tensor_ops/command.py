@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         run=capabilities
     )
     built = commands.add_parser("build", help="compile kernels and test them")
-    # Not `choices`: argparse holds an empty list against them.
+    # Not `choices`: argparse refuses an empty list with them.
     built.add_argument("names", nargs="*", type=_compiled, metavar="cpp|cuda|opencl", help="backends to compile (default: all)")
     built.set_defaults(run=build_kernels)
     _add_configure(commands.add_parser("configure", help="show or change backend.json"))
@@ -48,15 +48,15 @@ def _compiled(name: str) -> str:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"wanted a number of rows from 1 up, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of rows of 1 or more, got {text!r}")
     return int(text)
 
 
 def _add_configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="print the configuration in force and its file")
-    parser.add_argument("--backend", choices=[*NAMES, AUTO], help="backend to use where it is available")
+    parser.add_argument("--backend", choices=[*NAMES, AUTO], help="backend to use if it is available")
     parser.add_argument(
-        "--force", choices=[*NAMES, "none"], help="backend to use without a fallback: an error where it is not available"
+        "--force", choices=[*NAMES, "none"], help="backend to use without a fallback: an error if it is not available"
     )
     parser.add_argument("--priority", help='order in which to try backends, such as "cpp,cuda,opencl,python"; auto: by speed')
     parser.set_defaults(run=configure)
@@ -109,7 +109,7 @@ def build_kernels(args: argparse.Namespace) -> int:
                 continue
         reason = backends.registry().arrays_reason(name)
         print(f"{name}: {'built and tested' if reason is None else f'not available: {reason}'}")
-        # A backend that nobody named may be missing; one that was asked for may not.
+        # A backend that was not named may be missing; a requested one may not.
         failed |= int(reason is not None and bool(args.names))
     return failed
 
@@ -138,7 +138,7 @@ def configure(args: argparse.Namespace) -> int:
 
 
 def _present() -> config.TensorOpsConfig:
-    """The configuration to change: the user's file, or the packaged default where there is none yet."""
+    """The configuration to change: the user's file, or the packaged default if there is none yet."""
     path = config.user_path()
     return config.load(path if path.exists() else config.PACKAGED)
 
@@ -154,7 +154,7 @@ def benchmark(args: argparse.Namespace) -> int:
     except ImportError:
         print("no chart: it needs matplotlib (pip install 'gt[plot]')", file=sys.stderr)
         return 1
-    except (OSError, ValueError) as error:  # a folder that is not there, a kind of file that matplotlib does not write
+    except (OSError, ValueError) as error:  # a missing folder, or a file format that matplotlib does not write
         print(f"no chart: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,5 +1,5 @@
-"""backend.json: which backend users want. Found through GT_TENSOR_OPS_CONFIG, then the user's config folder, then
-the packaged default. It says what is wanted; `choice.py` decides what is used.
+"""backend.json: the backend that users request. Found through GT_TENSOR_OPS_CONFIG, then the user's config folder, then
+the packaged default. `choice.py` decides which backend is used.
 """
 
 import json
@@ -21,7 +21,7 @@ PACKAGED = Path(__file__).parent / "backend.json"
 class TensorOpsConfig:
     """`force_backend` or nothing; else `preferred_backend` if it is available; else the first available of the priority.
 
-    No priority: the backend that is fastest on this machine. An order that is written is obeyed, whatever it is.
+    No priority: the backend that is fastest on this machine. A given order is always obeyed.
     """
 
     preferred_backend: str | None = None
@@ -36,7 +36,7 @@ def known(name: str) -> str:
 
 
 def asked(name: str | None) -> str | None:
-    """The backend a user names, or None where that is left to the rest of the configuration."""
+    """The backend that a user names, or None if the rest of the configuration decides."""
     if name is None or name == AUTO:
         return None
     if name not in NAMES:
@@ -45,7 +45,7 @@ def asked(name: str | None) -> str | None:
 
 
 def user_path() -> Path:
-    """Where `gt backends configure` writes."""
+    """The file that `gt backends configure` writes."""
     if named := environment.TENSOR_OPS_CONFIG.value():
         return Path(named)
     root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
@@ -88,7 +88,7 @@ def checked(read: Any) -> TensorOpsConfig:
     if priority is None:
         return TensorOpsConfig(read.get("preferred_backend"), None, read.get("force_backend"))
     if not isinstance(priority, list | tuple) or not priority or len(set(map(str, priority))) < len(priority):
-        raise ValueError(f"backend_priority must be a list of different backends, not {priority!r}")
+        raise ValueError(f"backend_priority must be a list of different backends, got {priority!r}")
     for name in priority:
         known_text("backend_priority", name)
     return TensorOpsConfig(read.get("preferred_backend"), tuple(priority), read.get("force_backend"))
@@ -100,7 +100,7 @@ def known_text(key: str, name: Any) -> None:
 
 
 def save(config: TensorOpsConfig, path: Path | None = None) -> Path:
-    """Write the whole file or nothing, so that a reader never meets half of one."""
+    """Write the whole file or nothing, so that a reader never sees half of one."""
     path = user_path() if path is None else path
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, made = tempfile.mkstemp(prefix=path.name, dir=path.parent)

@@ -24,7 +24,7 @@ def alternately(
     """The best time of each, in seconds, over rounds that run every one of them a few times in a row.
 
     A pause before each lets the threads of the one before go to sleep: OpenMP's spin for a while and would take a core.
-    The first run after it wakes the threads up.
+    The first run after it wakes the threads.
     """
     best = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
@@ -70,7 +70,7 @@ def show(results: dict[str, dict[str, float]]) -> None:
 
 
 def chart(results: dict[str, dict[str, float]], path: str, title: str) -> str:
-    """Write a bar chart as PNG. Raises ImportError where matplotlib is missing."""
+    """Write a bar chart as PNG. Raises ImportError if matplotlib is missing."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -13,7 +13,7 @@ from gt.tensor_ops.cpp import backend as cpp_backend
 from gt.tensor_ops.cuda import backend as cuda_backend
 from gt.tensor_ops.opencl import backend as opencl_backend
 
-# What each runs by itself, in `gt.tensor_ops` and on a worker; who does the rest of a worker's ops stands behind it.
+# The ops that each computes itself, in `gt.tensor_ops` and on a worker, and the library of a worker's other ops.
 _OURS = "rms_norm, silu, gelu"
 _CPP = "rms_norm, silu, gelu, exp, sigmoid, relu, add, sub, mul, div, gradients of three"
 

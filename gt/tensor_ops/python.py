@@ -1,4 +1,4 @@
-"""The Python backend: NumPy only, always there. It works in blocks that stay in the cache.
+"""The Python backend: NumPy only, always available. It works in blocks that fit into the cache.
 
 Results are computed in float32 or float64 and rounded once.
 """

@@ -1,4 +1,4 @@
-"""How long each backend takes on this machine: measured once, then kept on disk for this machine and these versions."""
+"""The time of each backend on this machine: measured once, then stored for this machine and these versions."""
 
 import contextlib
 import hashlib
@@ -18,9 +18,9 @@ from gt.tensor_ops import calls
 from gt.tensor_ops.cpp.build import compiler
 
 SIZES = (1 << 12, 1 << 16, 1 << 20)
-FOR_DEVICES = (1 << 23,)  # also where a backend has memory of its own: arrays that are worth moving are large
-# A backend that takes so many times the best one's time is not measured at larger sizes. The smallest does not count: there
-# a device's time is that of reaching it.
+FOR_DEVICES = (1 << 23,)  # also measured for a backend with memory of its own: only large arrays are worth a transfer
+# A backend that takes this many times the best one's time is not measured at larger sizes, except after the smallest size,
+# where a device's time is that of the transfer.
 HOPELESS = 30
 PACKAGES = ("numpy", "pyopencl", "pocl-binary-distribution", "torch", "triton")
 COLUMNS = 256
@@ -29,7 +29,7 @@ Speeds = dict[str, dict[int, float]]  # seconds by backend, then number of eleme
 
 
 def measure(backends: Mapping[str, Any], clock: Callable[[], float] = time.perf_counter) -> Speeds:
-    """Seconds for one silu, gelu and rms_norm each, on float32 arrays that lie on the host: the best of three, in turns."""
+    """Seconds for one silu, gelu and rms_norm each, on float32 arrays on the host: the best of three, in turns."""
     taken: Speeds = {name: {} for name in backends}
     left = dict(backends)
     sizes = SIZES + (FOR_DEVICES if any(backend.on_device for backend in backends.values()) else ())
@@ -68,7 +68,7 @@ def small_inputs(speeds: Speeds) -> tuple[str, int] | None:
 
 
 def identity() -> str:
-    """What the times depend on, without loading any of it: the machine, the libraries' versions and our own sources."""
+    """A key of all that the times depend on, without imports: the machine, the libraries' versions and our own sources."""
     digest = hashlib.sha256(cpu_identity().encode())
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -90,7 +90,7 @@ def _path() -> Path:
 
 
 def kept() -> Speeds | None:
-    """What an earlier process measured here; None where there is nothing that can be read."""
+    """The measurements of an earlier process; None if they cannot be read."""
     try:
         read = json.loads(_path().read_text())
         speeds = {str(name): {int(size): float(s) for size, s in times.items()} for name, times in read.items()}
@@ -100,7 +100,7 @@ def kept() -> Speeds | None:
 
 
 def keep(speeds: Speeds) -> None:
-    """Write the whole file or nothing. A folder that cannot be written to costs the next process a measurement."""
+    """Write the whole file or nothing. If the folder cannot be written, the next process measures again."""
     path = _path()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""GT's own tensors handed to `gt.tensor_ops`: then the ops are those of the op table, with gradients, on a worker."""
+"""GT's own tensors as arguments of `gt.tensor_ops`: these ops are rows of the op table, with gradients, on a worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether it is a tensor of GT's. Where that part is not loaded, there can be none."""
+    """Whether it is a tensor of GT. If that module is not imported, there are none."""
     module = sys.modules.get("gt.client.autograd")
     return module is not None and isinstance(x, module.Tensor)
 

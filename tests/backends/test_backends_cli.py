@@ -87,4 +87,4 @@ def test_benchmark_prints_a_table_and_writes_a_png(gt, tmp_path):
 def test_benchmark_wants_rows(gt, capsys):
     with pytest.raises(SystemExit):
         gt("benchmark", "--rows=0")
-    assert "wanted a number of rows from 1 up, not '0'" in capsys.readouterr().err
+    assert "expected a number of rows of 1 or more, got '0'" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_an_unknown_name_lists_the_known_ones():
     for call in (backends.is_backend_available, backends.get_backend_info, backends.set_default_backend):
         with pytest.raises(ValueError, match="no backend 'torhc': known are cuda, triton, .*onednn"):
             call("torhc")
-        with pytest.raises(TypeError, match="a backend's name is a string, not NoneType"):
+        with pytest.raises(TypeError, match="a backend's name: expected a string, got NoneType"):
             call(None)
 
 
@@ -109,7 +109,7 @@ def test_the_default_is_what_was_set_then_the_environment_then_pytorch_or_numpy(
     with pytest.raises(ValueError, match="'pytorch', which is not available: not installed"):
         made.set_default("pytorch")
     monkeypatch.setenv("GT_BACKEND", "pytorch")
-    with pytest.raises(ValueError, match="GT_BACKEND asks for backend 'pytorch'"):
+    with pytest.raises(ValueError, match="GT_BACKEND requests backend 'pytorch'"):
         registry(pytorch=lambda: Missing("not installed")).default()
 
 

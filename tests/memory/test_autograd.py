@@ -1,4 +1,4 @@
-"""The tape: gradients are PyTorch's, and it goes with the tensors that made it."""
+"""The tape: gradients equal PyTorch's, and nodes are freed with their tensors."""
 
 from __future__ import annotations
 

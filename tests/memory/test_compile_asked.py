@@ -1,4 +1,4 @@
-"""`compile: true` on sharded programs: it is obeyed, with and without the instruction log, or the user is told why not."""
+"""`compile: true` on sharded programs: it is obeyed, with and without the instruction log, or the user gets the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard's answers, asked for without a socket: the page with its data, metrics, the search, and the key."""
+"""The dashboard's responses, without a socket: the page with its data, metrics, the search, and the key."""
 
 from __future__ import annotations
 

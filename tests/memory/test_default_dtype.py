@@ -1,4 +1,4 @@
-"""`set_default_dtype`: floats that name no dtype have the one that was set, as in PyTorch."""
+"""`set_default_dtype`: floats without a dtype have the default one, as in PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt doctor` names what slows a program, at the user's line, and is silent about a program that nothing slows."""
+"""`gt doctor` names the user's lines that slow a program, and prints nothing about a fast program."""
 
 from __future__ import annotations
 

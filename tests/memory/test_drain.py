@@ -1,4 +1,4 @@
-"""Workers that leave of their own will pass on what they hold."""
+"""Workers that leave move their tensors to other workers."""
 
 from __future__ import annotations
 

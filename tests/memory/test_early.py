@@ -1,4 +1,4 @@
-"""Calls sent before Python has written the step they stand for: the same numbers, nothing left, wrong guesses counted."""
+"""Early calls, sent before Python has issued the instructions: the same numbers, all freed, wrong guesses counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops on pieces without elements, as an uneven cut leaves them, are computed by every engine."""
+"""Every engine computes ops on empty pieces of an uneven shard."""
 
 from __future__ import annotations
 

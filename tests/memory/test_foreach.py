@@ -1,4 +1,4 @@
-"""Ops on lists of tensors: one instruction of the client's stream, and what is sent is one for each item."""
+"""Ops on lists of tensors: one instruction of the client's stream, sent as one for each item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bounded sample of `make fuzz`: hostile messages beside a client that computes."""
+"""A bounded sample of `make fuzz`: hostile messages while another client computes."""
 
 from __future__ import annotations
 

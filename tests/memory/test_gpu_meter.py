@@ -1,4 +1,4 @@
-"""The use of a GPU, by an NVML that is not there: which GPU it is asked about, and what it cannot tell."""
+"""The utilisation of a GPU by a mock of NVML: the queried GPU, and unknown values."""
 
 from __future__ import annotations
 

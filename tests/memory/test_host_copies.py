@@ -1,4 +1,4 @@
-"""A tensor that is read element by element is copied to the client once; what is read stays what it would be."""
+"""A tensor that is read element by element is copied to the client once, and reads give the same values."""
 
 from __future__ import annotations
 

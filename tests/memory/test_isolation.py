@@ -1,4 +1,4 @@
-"""Users with keys of their own: what one sends, however hostile, leaves the other's values, statistics and settings alone."""
+"""Users with keys of their own: hostile messages of one leave the values, statistics and settings of another unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of a client that lets go of very many tensors at once."""
+"""Messages of a client that frees very many tensors at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's mistake raises on the user's line, says what was asked, found and wanted, and the session goes on."""
+"""A user's mistake raises on the user's line with the expected and the found value, and the session goes on."""
 
 from __future__ import annotations
 

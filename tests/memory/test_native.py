@@ -1,4 +1,4 @@
-"""The hot path in C is there where a compiler is, and does what the Python does."""
+"""The hot path in C exists if a compiler does, and does the same as the Python."""
 
 from __future__ import annotations
 

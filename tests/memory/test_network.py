@@ -1,4 +1,4 @@
-"""`gt doctor --network`: which links are measured, and that the dispatcher keeps them."""
+"""`gt doctor --network`: the measured links, and that the dispatcher keeps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines on which GT once differed from PyTorch without a word, each against PyTorch."""
+"""Lines on which GT once differed from PyTorch without an error, each against PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain arithmetic on small tensors, which workers on PyTorch run by NumPy: bit by bit what PyTorch gives."""
+"""Plain arithmetic on small tensors, which workers on PyTorch run by NumPy: the same bits as PyTorch's."""
 
 from __future__ import annotations
 

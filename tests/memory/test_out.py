@@ -1,4 +1,4 @@
-"""`out=`: results written into tensors that are there, as PyTorch does it."""
+"""`out=`: results written into existing tensors, as in PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates are written over what ends with them, and over nothing that someone still holds."""
+"""Updates overwrite parameters that die with them, and no value that is still referenced."""
 
 from __future__ import annotations
 

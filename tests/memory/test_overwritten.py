@@ -1,4 +1,4 @@
-"""PyTorch refuses a gradient that reads a tensor which was changed in place since it was saved; GT does, too."""
+"""PyTorch refuses a gradient that reads a tensor that was changed in place after it was saved; GT does too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole programs in parallel: data, tensor, ZeRO, pipeline and meshes of those, against one worker; and what moved."""
+"""Whole programs in parallel: data, tensor, ZeRO, pipeline and meshes of those, against one worker; and the bytes moved."""
 
 from __future__ import annotations
 

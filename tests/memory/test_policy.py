@@ -1,4 +1,4 @@
-"""Where tensors go outside scopes, what is counted, and what users see of it."""
+"""The workers of tensors outside signals, the counts, and their display to users."""
 
 from __future__ import annotations
 

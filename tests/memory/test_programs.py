@@ -1,4 +1,4 @@
-"""`gt.debug.programs()`: what repeats, as the workers have it."""
+"""`gt.debug.programs()`: the programs of the workers."""
 
 from __future__ import annotations
 

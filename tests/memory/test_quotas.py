@@ -1,4 +1,4 @@
-"""Memory quotas: what would be over one is OutOfMemory with the line that made it, and nobody else notices."""
+"""Memory quotas: an op above one raises OutOfMemory with its line, and other clients do not notice."""
 
 from __future__ import annotations
 

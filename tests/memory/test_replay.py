@@ -1,4 +1,4 @@
-"""Replay is a cache over eager execution: whatever the program, its results are those without it, and it says what it did."""
+"""Replay is a cache over eager execution: the results of any program are the same without it, and it is counted."""
 
 from __future__ import annotations
 

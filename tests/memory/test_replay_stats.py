@@ -1,4 +1,4 @@
-"""What replay did is told: found, hit, missed and where, compiled, fallen back."""
+"""Statistics of replay: traces found, hits, misses with their lines, compiled forms, fallbacks."""
 
 from __future__ import annotations
 

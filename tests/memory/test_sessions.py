@@ -1,4 +1,4 @@
-"""Several clients on one dispatcher, what is freed when, and what the workers say of themselves."""
+"""Several clients of one dispatcher: their frees, and the workers' statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Steps that repeat on several workers: planned once, then one call a worker, with the same numbers, errors and frees."""
+"""Steps that repeat on several workers: planned once, then one call for each worker, with the same numbers, errors and
+frees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entering and leaving signals: what each op's kind carries to the dispatcher."""
+"""Entering and leaving signals: the signal in each op's kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times that workers record: off unless asked for, bounded, each client's own, and drawn."""
+"""Times recorded by workers: off by default, bounded, separate for each client, and drawn."""
 
 from __future__ import annotations
 

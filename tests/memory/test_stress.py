@@ -1,4 +1,4 @@
-"""Random programs over overlapping sets of workers: no order of events leaves anyone waiting, and nothing is left behind."""
+"""Random programs over overlapping sets of workers: no order of events leaves a process waiting or a tensor unfreed."""
 
 from __future__ import annotations
 

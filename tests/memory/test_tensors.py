@@ -1,4 +1,4 @@
-"""Tensors: made, computed with, reshaped, indexed, read and printed as PyTorch does it."""
+"""Tensors: created, computed, reshaped, indexed, read and printed as in PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt top`, driven by Textual's own pilot: what it shows is what ran, its keys do what they say, and it fits 80 columns."""
+"""`gt top`, driven by Textual's pilot: it shows the executed ops, its keys work, and it fits 80 columns."""
 
 from __future__ import annotations
 

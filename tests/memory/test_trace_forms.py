@@ -1,4 +1,4 @@
-"""Every form a trace takes on a worker gives what its instructions give one by one."""
+"""Every form of a trace on a worker gives the results of its instructions one by one."""
 
 from __future__ import annotations
 

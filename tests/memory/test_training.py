@@ -1,4 +1,4 @@
-"""gt.nn's spine: modules, SGD, and the training loop of the README, step for step against PyTorch."""
+"""Modules, SGD, and the training loop of the README, step for step against PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GT_WORKER_BATCH_SIZE: N instructions run as one unit, and the numbers stay the same."""
+"""GT_WORKER_BATCH_SIZE: N instructions run as one unit, with the same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes through views: what PyTorch does, GT does, though values on the workers never change."""
+"""Writes through views, as in PyTorch, though values on the workers never change."""
 
 from __future__ import annotations
 

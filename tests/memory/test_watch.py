@@ -1,4 +1,4 @@
-"""The event stream tells what ran: names, counts, durations, lines and who it was for."""
+"""The event stream has the executed ops: names, counts, durations, lines and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends, the dispatcher and its worker live, and other clients never notice."""
+"""Invalid messages of a client end neither the dispatcher nor its worker, and other clients do not notice."""
 
 from __future__ import annotations
 

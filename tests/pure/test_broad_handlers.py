@@ -1,4 +1,5 @@
-"""A handler of all exceptions confines a failure by design, and says so on its line; others name what they handle."""
+"""A handler of all exceptions confines a failure on purpose, with the reason on its line; other handlers name their
+exceptions."""
 
 from __future__ import annotations
 

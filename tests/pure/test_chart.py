@@ -1,4 +1,4 @@
-"""Recordings as charts: lanes, bars and arrows are what was recorded, from captures and from logs alike."""
+"""Recordings as charts: lanes, bars and arrows match the recording, from captures and from logs."""
 
 from __future__ import annotations
 

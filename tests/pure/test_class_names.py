@@ -1,4 +1,4 @@
-"""One class for each name, so that a name in a traceback or a search means one thing. The exceptions have their reasons."""
+"""One class for each name, so that a name in a traceback or a search is unambiguous. The exceptions have their reasons."""
 
 from __future__ import annotations
 

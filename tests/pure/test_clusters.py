@@ -1,4 +1,4 @@
-"""Clusters without their programs: files, scripts, ranks and what is refused."""
+"""Clusters without their programs: files, scripts, ranks and refused settings."""
 
 from __future__ import annotations
 

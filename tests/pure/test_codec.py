@@ -1,4 +1,4 @@
-"""Messages as bytes: what was written is what is read, and nothing else is read at all."""
+"""Messages as bytes: a decoded message equals the encoded one, and invalid bytes are refused."""
 
 from __future__ import annotations
 

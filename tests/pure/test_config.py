@@ -1,4 +1,4 @@
-"""What a configuration may say, and what is said of one that is wrong."""
+"""Valid configurations, and the errors of invalid ones."""
 
 from __future__ import annotations
 

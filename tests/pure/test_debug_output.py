@@ -1,4 +1,4 @@
-"""What processes say on standard error makes none of them wait for whoever reads it, or does not."""
+"""Output on standard error never blocks a process, whether it is read or not."""
 
 from __future__ import annotations
 

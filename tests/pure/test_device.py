@@ -1,4 +1,4 @@
-"""Which GPU a worker takes."""
+"""The GPU of a worker."""
 
 from __future__ import annotations
 

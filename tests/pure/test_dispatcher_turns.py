@@ -1,4 +1,4 @@
-"""No message of one client keeps the dispatcher from the others for long: what is left of it waits for its turn."""
+"""No message of one client occupies the dispatcher for long: the rest of it waits for its turn."""
 
 from __future__ import annotations
 

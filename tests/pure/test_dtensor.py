@@ -1,4 +1,4 @@
-"""PyTorch's DTensor as an oracle: where it has an outcome for an op on these placements, the planner's is the same."""
+"""PyTorch's DTensor as an oracle: if it has a result for an op on these placements, the planner's is the same."""
 
 from __future__ import annotations
 

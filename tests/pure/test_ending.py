@@ -1,4 +1,4 @@
-"""A process that is told to end while Python is within a callback that cannot raise."""
+"""A process that receives SIGTERM while Python is within a callback that cannot raise."""
 
 from __future__ import annotations
 

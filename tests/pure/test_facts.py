@@ -1,4 +1,4 @@
-"""A fact about ops is a column of the table: outside gt/ops nobody compares an op's name or family."""
+"""A fact about ops is a column of the table: outside gt/ops no code compares an op's name or family."""
 
 from __future__ import annotations
 

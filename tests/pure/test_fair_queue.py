@@ -1,4 +1,4 @@
-"""Whose turn it is: device time divided by weight, collectives in the dispatcher's order."""
+"""The order of clients' runs: device time divided by weight, collectives in the dispatcher's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a recorded program that are held while it runs again, with a recording that is played in Python."""
+"""Results of a recorded program that are referenced while it runs again, with a recording that is replayed in Python."""
 
 from __future__ import annotations
 

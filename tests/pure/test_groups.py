@@ -1,4 +1,4 @@
-"""How a worker with PyTorch chooses the way of a collective, without a socket."""
+"""The transport that a worker with PyTorch chooses for a collective, without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dispatcher's choices where workers are on several hosts: bytes stay inside one where they can."""
+"""The dispatcher's choices for workers on several hosts: bytes stay within one host if possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files do not import one another in circles, and imports stand at the top; modules that load late are LazyModules there."""
+"""Files do not import one another in circles, and imports are at the top; modules that load late are LazyImports there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of GT import one another in one direction, and only the shells know sockets, threads and clocks."""
+"""The parts of GT import one another in one direction, and only the shells use sockets, threads and clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads wait for their client at the dispatcher, and nobody else's work does."""
+"""Loads wait for their client at the dispatcher; the work of other clients does not."""
 
 from __future__ import annotations
 

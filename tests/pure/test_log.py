@@ -1,4 +1,4 @@
-"""The instruction log: what it writes of a conversation."""
+"""The instruction log of a conversation."""
 
 from __future__ import annotations
 

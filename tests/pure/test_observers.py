@@ -1,4 +1,4 @@
-"""Who watches sees what it may, is never waited for, and has others look only as closely as it asks."""
+"""An observer sees the events that its key permits, is never waited for, and sets the detail of recording."""
 
 from __future__ import annotations
 

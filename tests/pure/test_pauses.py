@@ -1,4 +1,4 @@
-"""A long program is left between two of its instructions when others wait, and gone on with where it was."""
+"""A long program is preempted between two of its instructions when others wait, and resumed there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives between members that read each other's memory: here all are in one process, whose memory is its own."""
+"""Collectives between members that read each other's memory: here all are in one process."""
 
 from __future__ import annotations
 

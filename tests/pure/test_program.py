@@ -1,4 +1,4 @@
-"""Programs: what they say, how they are sent and read, and how a stretch of a stream becomes one."""
+"""Programs: their text, their encoding, and how a stretch of a stream becomes one."""
 
 from __future__ import annotations
 

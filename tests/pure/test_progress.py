@@ -1,4 +1,4 @@
-"""Progress bars tell what a loop has done, on whatever they are shown."""
+"""Progress bars show the progress of a loop, on any output."""
 
 from __future__ import annotations
 

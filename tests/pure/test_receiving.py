@@ -1,4 +1,4 @@
-"""Who receives for a session: conversations with the state machine, and every order in which two readers can come and go."""
+"""The thread that receives for a session: conversations with the state machine, and every order of two readers."""
 
 from __future__ import annotations
 

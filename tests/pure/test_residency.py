@@ -1,4 +1,4 @@
-"""Which buffers go to host memory when a device is full, and the counts of it."""
+"""The buffers that move to host memory when a device is full, and their counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's stream: what is sent, when, and when it waits."""
+"""A client's stream: its messages, when they are sent, and when it waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every statistic that a function gives is described (gt/watch/statistics.py), and nothing is described that none gives."""
+"""Every statistic that a function returns is described (gt/watch/statistics.py), and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which streams clients of one GPU have: recorded kernels know the workspaces of theirs, so busy clients share none."""
+"""The streams of clients of one GPU: recorded kernels use the workspaces of their stream, so busy clients share none."""
 
 from __future__ import annotations
 

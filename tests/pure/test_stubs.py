@@ -1,4 +1,4 @@
-"""Editors know Tensor's methods from gt/__init__.pyi, which is written from the op table: it is as a fresh one would be."""
+"""Editors read Tensor's methods from gt/__init__.pyi, which is generated from the op table: the file is current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tracer sees boundaries."""
+"""The tracer's boundaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns of clients: how long one lasts, what a client that is alone is spared, and when a worker looks at its other sockets."""
+"""Turns of clients: their length, the savings of a client alone, and when a worker polls its other sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives in two levels, as conversations: by mail alone, and out of memory inside hosts with mail between them."""
+"""Collectives in two levels, as conversations: by mail alone, and by memory within hosts with mail between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users with keys of their own: a pool's configuration, what each user may have, and what it may know of others."""
+"""Users with keys of their own: a pool's configuration, the limits of each user, and the visibility of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment variables: every one is declared, read in one place, and wrong values and names are told."""
+"""The environment variables: each is declared and read in one place, and wrong values and names are reported."""
 
 from __future__ import annotations
 

@@ -115,9 +115,9 @@ def test_forcing_what_is_not_available_raises(machine, monkeypatch):
     with pytest.raises(RuntimeError, match="force_backend.*not available: pretended to be missing"):
         machine("python").active()
     monkeypatch.setenv("GT_TENSOR_OPS_BACKEND", "opencl")
-    with pytest.raises(RuntimeError, match="GT_TENSOR_OPS_BACKEND asks for the opencl backend"):
+    with pytest.raises(RuntimeError, match="GT_TENSOR_OPS_BACKEND requests the opencl backend"):
         machine("python").active()
-    with pytest.raises(RuntimeError, match="set_backend asks for the cpp backend"):
+    with pytest.raises(RuntimeError, match="set_backend requests the cpp backend"):
         machine("python").set("cpp")
 
 

@@ -92,17 +92,17 @@ BAD = {
     "complex": (lambda b, x: calls.gelu(b, x.astype(np.complex64)), TypeError, "not complex64"),
     "big-endian": (lambda b, x: calls.gelu(b, x.astype(">f4")), TypeError, "not >f4"),
     "objects": (lambda b, x: calls.silu(b, x.astype(object)), TypeError, "not object"),
-    "a list": (lambda b, x: calls.silu(b, [1.0]), TypeError, "not list"),
+    "a list": (lambda b, x: calls.silu(b, [1.0]), TypeError, "got list"),
     "a masked array": (lambda b, x: calls.silu(b, np.ma.masked_less(x, 0)), TypeError, "mask would be lost"),
-    "a bad form": (lambda b, x: calls.gelu(b, x, "erf"), ValueError, "'tanh' or 'none', not 'erf'"),
+    "a bad form": (lambda b, x: calls.gelu(b, x, "erf"), ValueError, "'tanh' or 'none', got 'erf'"),
     "out's shape": (lambda b, x: calls.silu(b, x, x[1:]), ValueError, r"out must be float32 \(6, 37\)"),
-    "out's dtype": (lambda b, x: calls.silu(b, x, x.astype("f8")), ValueError, "and is float64"),
+    "out's dtype": (lambda b, x: calls.silu(b, x, x.astype("f8")), ValueError, "got float64"),
     "a read-only out": (lambda b, x: calls.silu(b, x, np.broadcast_to(x, x.shape)), ValueError, "read-only"),
     "a short weight": (lambda b, x: calls.rms_norm(b, x, x[0, :5]), ValueError, r"expected a weight \(37,\), got \(5,\)"),
     "a weight matrix": (lambda b, x: calls.rms_norm(b, x, x), ValueError, r"expected a weight \(37,\)"),
-    "the weight's dtype": (lambda b, x: calls.rms_norm(b, x, x[0].astype("f8")), TypeError, "must be alike"),
+    "the weight's dtype": (lambda b, x: calls.rms_norm(b, x, x[0].astype("f8")), TypeError, "expected the same dtype"),
     "no axis": (lambda b, x: calls.rms_norm(b, np.array(1, np.float32), x[0]), ValueError, "at least one axis"),
-    "negative eps": (lambda b, x: calls.rms_norm(b, x, x[0], -1.0), ValueError, "not negative, and is -1.0"),
+    "negative eps": (lambda b, x: calls.rms_norm(b, x, x[0], -1.0), ValueError, "not negative, got -1.0"),
     "eps that is no number": (lambda b, x: calls.rms_norm(b, x, x[0], "1"), TypeError, "eps must be a number"),
     "eps nan": (lambda b, x: calls.rms_norm(b, x, x[0], float("nan")), ValueError, "finite"),
 }
@@ -117,7 +117,7 @@ def test_bad_input_raises_the_same_on_every_backend(backend, x, case):
 
 def test_out_that_repeats_memory_is_refused(backend, x):
     out = np.lib.stride_tricks.as_strided(np.zeros(37, np.float32), (6, 37), (0, 4))
-    with pytest.raises(ValueError, match="repeats the same memory"):
+    with pytest.raises(ValueError, match="several elements in the same memory"):
         calls.silu(backend, x, out)
 
 
@@ -142,7 +142,7 @@ def test_torch_tensors_that_would_lose_something_are_refused(backend, x):
         calls.silu(backend, torch.zeros(3, requires_grad=True))
     with torch.no_grad():
         calls.silu(backend, torch.zeros(3, requires_grad=True))
-    with pytest.raises(TypeError, match="not int64"):
+    with pytest.raises(TypeError, match="got int64"):
         calls.silu(backend, torch.zeros(3, dtype=torch.int64))
     with pytest.raises(TypeError, match="is on meta"):
         calls.silu(backend, torch.zeros(3, device="meta"))

@@ -15,7 +15,7 @@ from gt.persistent.gpu.state import DecodeState, choose_on_device
 from gt.persistent.program import Attention, DecodeProgram
 
 SOURCES = [Path(__file__).parent / name for name in ("decode.cu", "step_words.cu", "persistent.cu")]
-MOST_WIDTH = 256  # of a head
+MOST_WIDTH = 256  # numbers of a head
 
 
 def source() -> str:
@@ -23,7 +23,7 @@ def source() -> str:
 
 
 class CudaExecutor(GraphExecutor):
-    """use_cutlass_kernel takes all products to NVIDIA's library, whose kernels are CUTLASS's, even for small batches."""
+    """With use_cutlass_kernel NVIDIA's library, whose kernels are CUTLASS's, computes all products, even for small batches."""
 
     options = ("device", "use_cutlass_kernel")
 
@@ -72,7 +72,7 @@ class CudaExecutor(GraphExecutor):
         self.module.launch("gate_kernel", [-(-rows * width // 256)], 256, x, out, rows, width)
 
     def product(self, phase: Product, x: Any, residual: Any, out: Any) -> None:
-        """The product is cuBLAS's: with more rows it is faster than a kernel of ours."""
+        """The product by cuBLAS: with more rows it is faster than our kernel."""
         import torch
 
         rows, width = x.shape

@@ -1,6 +1,6 @@
 """The executor that both kernel sets share: static buffers, phases in order, one graph for each size of batch.
 
-A run of steps fills the state on the device, replays a graph once a step and looks at the result when all are done.
+A run of steps fills the state on the device, replays a graph for each step and reads the result after the last.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gt.persistent.gpu.state import MOST_STEPS, DecodeState, choose_on_device
 from gt.persistent.program import Activation, AllReduce, Attention, DecodeProgram, Embed, Linear, RMSNorm, SiluMul, Weight
 from gt.persistent.requests import Scheduler
 
-PADDING = 64  # rows of matrices begin at multiples of so many numbers
+PADDING = 64  # rows of matrices begin at multiples of this many numbers
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile: a module of another kernel that is unloaded while a graph is captured spoils it."""
+    """Garbage collection is off meanwhile: unloading a module of another kernel breaks the capture of a graph."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
     tokens: Any
     positions: Any
     slots: Any
-    wanted: Any  # rows whose logits are asked for, None for all
+    wanted: Any  # rows whose logits are requested, None for all
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -52,7 +52,7 @@ def bucket(rows: int, most: int) -> int:
 
 
 class GraphExecutor(Executor):
-    """A subclass says how each phase is computed."""
+    """A subclass computes each phase."""
 
     dtypes = ("float32", "bfloat16")
     options: tuple[str, ...] = ("device",)
@@ -78,7 +78,7 @@ class GraphExecutor(Executor):
         self.weights: list[Any] = []
         for number, weight in enumerate(program.weights):
             tensor = torch.as_tensor(weight)
-            program.weights[number] = np.zeros(0, np.float32)  # the host's copy is not needed any more
+            program.weights[number] = np.zeros(0, np.float32)  # frees the host's copy
             self.weights.append(self._stored(tensor, number in matrices))
         program.weights = []
         self.most_rows = max(settings.max_tokens, settings.slots)
@@ -136,7 +136,7 @@ class GraphExecutor(Executor):
             return logits.cpu().numpy()
 
     def logits_of(self, rows: Rows, out: Any) -> Any:
-        """Run all phases; float32 logits of the wanted rows, in `out` where it is given."""
+        """Run all phases; float32 logits of the wanted rows, in `out` if given."""
         import torch
 
         logits = self.program.logits
@@ -179,7 +179,7 @@ class GraphExecutor(Executor):
                     out.copy_(self.buffer(phase.input, count))
 
     def step(self, rows: int, greedy: bool) -> None:
-        """One token for every row of the state that is not at its end. Nothing in it waits for the device."""
+        """One token for every row of the state that has not ended, without waiting for the device."""
         state = self.state
         assert state is not None
         view = Rows(state.tokens[:rows], state.positions[:rows], state.slot_of_row[:rows], None)
@@ -200,7 +200,7 @@ class GraphExecutor(Executor):
             state = self.state
             assert state is not None
             before = state.positions.clone()
-            state.positions.fill_(-1)  # empty rows write nowhere
+            state.positions.fill_(-1)  # empty rows write nothing
             self.step(rows, greedy)  # kernels are compiled and libraries initialised before the capture
             torch.cuda.synchronize(self.device)
             graph = torch.cuda.CUDAGraph()
@@ -233,7 +233,7 @@ class GraphExecutor(Executor):
         return max(counts)
 
     def last_logits(self) -> np.ndarray:
-        """What the last tokens were chosen from, for tests."""
+        """The logits of the last tokens, for tests."""
         return self.logits.cpu().numpy()
 
     def fill_pages(self, pages: list[int], value: float) -> None:

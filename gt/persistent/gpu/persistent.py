@@ -1,4 +1,4 @@
-"""The kernel that takes a whole step: which programs and batches it can run, and its launch."""
+"""The kernel of a whole step: the programs and batches that it can run, and its launch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.persistent.program import Activation, Attention, Embed
 TEAM, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 8, 8, 8 * (1024 * 2 + 64), 16, 6
 PRODUCT, ATTENTION, HEAD = range(3)
 FEWEST_STAGES = 4
-BUFFERS = 3  # outputs of phases in turn: a block that writes to one has input that was made after all blocks read it
+BUFFERS = 3  # outputs of phases in turn: the input of a block that writes to one was computed after all blocks had read it
 
 
 class StepKernel:
@@ -37,7 +37,7 @@ class StepKernel:
 
     @classmethod
     def fitting(cls, executor: Any) -> StepKernel | None:
-        """None for a program that is no chain of phases that the kernel knows, or rows too wide for its shared memory."""
+        """None if the program is no chain of supported phases, or its rows are too wide for shared memory."""
         if executor.settings.dtype != "bfloat16" or not is_chain(executor.phases, executor.program.logits):
             return None
         for rows in range(min(ROWS, executor.settings.slots), 0, -1):
@@ -132,7 +132,7 @@ def power_of_two(most: int) -> int:
 
 
 def shared_limit(executor: Any) -> int:
-    """Bytes of shared memory that a launch may ask for."""
+    """Bytes of shared memory that a launch may request."""
     import torch
 
     properties: Any = torch.cuda.get_device_properties(executor.device)

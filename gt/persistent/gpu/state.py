@@ -1,4 +1,4 @@
-"""The state of a run of steps, which lies on the device: who is at which token, what was made, where to stop."""
+"""The state of a run of steps on the device: the position of each request, its new tokens, and where to stop."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gt.persistent.sampling import uniforms
 if TYPE_CHECKING:
     from gt.persistent.requests import Request
 
-MOST_STEPS = 4096  # of one run without a look from the host
+MOST_STEPS = 4096  # of one run without the host
 MOST_STOPS = 64  # stop tokens
 
 
 class DecodeState:
-    """One row for every request of the batch. A row at position -1 is at its end, or empty."""
+    """One row for every request of the batch. A row at position -1 has ended, or is empty."""
 
     def __init__(self, slots: int, table_width: int, device: Any) -> None:
         import torch
@@ -42,7 +42,7 @@ class DecodeState:
 
         count = len(requests)
         if len(eos) > MOST_STOPS:
-            raise ValueError(f"on a GPU eos_token_id may be at most {MOST_STOPS} tokens, got {len(eos)}")
+            raise ValueError(f"eos_token_id on a GPU: expected at most {MOST_STOPS} tokens, got {len(eos)}")
         self.eos.copy_(torch.tensor([*eos, *[-1] * (MOST_STOPS - len(eos))], dtype=torch.int32))
 
         def put(to: Any, values: Any) -> None:
@@ -75,7 +75,7 @@ class DecodeState:
 
 
 def choose_on_device(logits: Any, state: DecodeState, rows: int) -> None:
-    """`state.chosen` from logits (rows, vocabulary) as gt/persistent/sampling.py chooses, without a look from the host."""
+    """`state.chosen` from logits (rows, vocabulary) as gt/persistent/sampling.py chooses, without the host."""
     import torch
 
     greedy = state.temperatures[:rows] == 0

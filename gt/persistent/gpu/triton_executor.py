@@ -49,7 +49,7 @@ class TritonExecutor(GraphExecutor):
         self.kept: list[Any] = []
 
     def room(self, name: str, *shape: int, dtype: Any = None) -> Any:
-        """Static memory between two kernels. What graphs may still use stays, if more is asked for later."""
+        """Static memory between two kernels. Memory that graphs may still use is kept if more is requested later."""
         import torch
 
         size = 1
@@ -83,7 +83,7 @@ class TritonExecutor(GraphExecutor):
             blocks = dict(BM=1, BN=8, BK=512)
         else:
             blocks = dict(BM=16 if rows <= 16 else 32, BN=32, BK=64)
-        if interpreted():  # a program costs the same there whatever it computes
+        if interpreted():  # the interpreter takes the same time for any program
             blocks |= dict(BN=min(256, power_of_two(wide)), BK=min(256, max(16, power_of_two(width))))
         grid = (-(-wide // blocks["BN"]), -(-rows // blocks["BM"]))
         kernels.product_kernel[grid](
@@ -92,7 +92,7 @@ class TritonExecutor(GraphExecutor):
         )  # fmt: skip
 
     def splits(self, programs: int) -> int:
-        """Into how many parts the tokens of a request are split, so that every unit of the GPU has work."""
+        """The number of parts into which the tokens of a request are split, so that every unit of the GPU has work."""
         if interpreted():
             return 2
         return min(16, power_of_two(-(-2 * self.units // programs)))

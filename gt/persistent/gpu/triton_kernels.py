@@ -115,7 +115,7 @@ def rotate_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, NORM_Q: tl.constexpr, NORM_K: tl.constexpr,
     ROTARY: tl.constexpr, BLOCK: tl.constexpr, HEAD_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Norm and rotate heads of q and k; q stays where it is, k and v go to their page."""
+    """Norm and rotate heads of q and k; q is written in place, k and v to their page."""
     row = tl.program_id(0)
     position = tl.load(positions + row)
     if position < 0:
@@ -232,7 +232,7 @@ def combine_kernel(
 
 @triton.jit
 def argmax_kernel(logits, best, index, count, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest number of one part of a row, and where it is."""
+    """The largest number of one part of a row, and its index."""
     row = tl.program_id(0)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(logits + row.to(tl.int64) * count + i, mask=i < count, other=float("-inf"))
@@ -256,7 +256,7 @@ def advance_kernel(
     chosen, tokens, positions, counts, limits, made, eos, stop_at_first_end, rows, made_width,
     BLOCK: tl.constexpr, STOPS: tl.constexpr,
 ):  # fmt: skip
-    """Append the chosen tokens; rows at their end become empty, and all of them at the first end where that is asked for."""
+    """Append the chosen tokens; ended rows become empty, and all rows at the first end if requested."""
     r = tl.arange(0, BLOCK)
     position = tl.load(positions + r, mask=r < rows, other=-1)
     active = position >= 0

@@ -106,9 +106,9 @@ class OpenMPExecutor(Executor):
             packed(array, narrow) if number in matrices else np.ascontiguousarray(array, np.float32)
             for number, (array, narrow) in enumerate(zip(program.weights, is_bfloat16))
         ]
-        program.weights = []  # the arrays above are what is used
+        program.weights = []  # replaced by the arrays above
         self.cache: np.ndarray = np.zeros(self.cache_shape, np.float32)
-        # The structures hold addresses alone; this keeps what they point to.
+        # The structures have addresses only; this keeps the arrays alive.
         self.kept: dict[str, Any] = {
             "layers": (LayerRow * len(program.layers))(*map(layer_row, program.layers)),
             "weights": pointers(self.weights),
@@ -147,7 +147,7 @@ class OpenMPExecutor(Executor):
         return logits
 
     def _batch(self, tokens: np.ndarray, positions: np.ndarray, slots: np.ndarray, wanted: np.ndarray) -> BatchRow:
-        """The arrays must live until the call is over."""
+        """The arrays must live until the call has returned."""
         return BatchRow(
             len(tokens),
             *(array.ctypes.data for array in (tokens, positions, slots, self.tables)),
@@ -198,7 +198,7 @@ class OpenMPExecutor(Executor):
         return made, counts, taken
 
     def last_logits(self) -> np.ndarray:
-        """What the last tokens were chosen from, for tests."""
+        """The logits of the last tokens, for tests."""
         assert self.program.logits is not None
         return self.kept["buffers"][self.program.logits.number][:, : self.program.logits.width].copy()
 

@@ -1,4 +1,4 @@
-"""The compiled kernels as a backend: loading, calling, output memory, and what the CPU really used."""
+"""The compiled kernels as a backend: loading, calling, output memory, and the instruction set in use."""
 
 import ctypes
 import functools
@@ -18,7 +18,7 @@ on_device = False
 _OPS = {"silu": 0, "gelu_tanh": 1, "gelu_erf": 2, "exp": 3, "sigmoid": 4, "relu": 5}
 _PAIRS = {"add": 0, "sub": 1, "mul": 2, "div": 3, "relu_grad": 4, "sigmoid_grad": 5, "silu_grad": 6}
 _DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
-unary, pairs = tuple(_OPS), tuple(_PAIRS)  # what `elementwise` and `binary` know
+unary, pairs = tuple(_OPS), tuple(_PAIRS)  # the ops of `elementwise` and `binary`
 _RECYCLED = 1 << 16  # smaller outputs come from NumPy, which keeps small blocks itself
 
 
@@ -75,7 +75,7 @@ def _address_by_interface(array: np.ndarray) -> int:
 
 
 def _address_by_field(array: np.ndarray) -> int:
-    # The first field of NumPy's array struct, behind the object header. Four times as fast as asking.
+    # The first field of NumPy's array struct, after the object header. Four times as fast as `.ctypes`.
     return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
 
 
@@ -99,7 +99,7 @@ def binary(op: str, x: np.ndarray, y: np.ndarray, out: np.ndarray, dtype: str) -
 def rms_norm(
     x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str, rstd: np.ndarray | None = None
 ) -> None:
-    """`rstd`, where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
+    """`rstd`, if given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
     rows, columns = x.shape
     kept = None if rstd is None else _address(rstd)
     library().gt_rms_norm(_DTYPES[dtype], _address(x), _address(weight), _address(out), kept, rows, columns, eps)
@@ -111,7 +111,7 @@ def copy(x: np.ndarray, out: np.ndarray) -> None:
 
 
 class _Block:
-    """Memory lent to one output array and given back when the last view of it is gone."""
+    """Memory lent to one output array and returned when its last view is deleted."""
 
     __slots__ = ("__array_interface__", "_at", "_bytes", "_give")
 
@@ -134,21 +134,21 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def set_threads(threads: int) -> None:
-    """How many threads a call may use, the caller's among them. Defaults to the CPUs this process may run on."""
+    """The number of threads of a call, including the caller's. Defaults to the CPUs this process may run on."""
     if threads < 1:
-        raise ValueError(f"threads must be at least 1, and is {threads}")
+        raise ValueError(f"threads must be at least 1, got {threads}")
     library().gt_set_threads(threads)
 
 
 def keep_memory(limit: int) -> int:
-    """Keep at most `limit` bytes of given-back output memory (default 256 MiB); returns how many are kept."""
+    """Keep at most `limit` bytes of returned output memory (default 256 MiB); returns the number kept."""
     lib = library()
     lib.gt_keep(limit)
     return lib.gt_kept()
 
 
 def get_optimization_info() -> dict[str, Any]:
-    """What runs here: the instruction set whose kernels the library chose, as the library itself says, and the threads."""
+    """The instruction set whose kernels the library chose, and the number of threads."""
     lib = library()
     used = lib.gt_set_name().decode()
     return {

@@ -18,7 +18,7 @@ from gt.ownership import why_not_own
 FOLDER = Path(__file__).parent
 INTERFACE, KERNELS = FOLDER / "kernels.cpp", FOLDER / "instruction_set.cpp"
 FLAGS = ["-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-pthread"]
-# The table of kernels that each set of flags makes of instruction_set.cpp; kernels.cpp chooses among them at run time.
+# The table of kernels compiled from instruction_set.cpp with each set of flags; kernels.cpp chooses among them at run time.
 X86_SETS = {
     "gt_sse2": ["-march=x86-64"],
     "gt_avx2": ["-march=x86-64-v3"],
@@ -28,7 +28,7 @@ SECONDS = 120
 
 
 class BuildError(RuntimeError):
-    """The library could not be built; the message holds what the compiler said."""
+    """The library could not be built; the message has the compiler's output."""
 
 
 def compiler() -> str | None:
@@ -40,7 +40,7 @@ def compiler() -> str | None:
 
 
 def library_path(cxx: str) -> Path:
-    """Where the library for this source, compiler and CPU lies or will lie."""
+    """The path of the library for this source, compiler and CPU."""
     digest = hashlib.sha256()
     for file in sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -70,7 +70,7 @@ def build(force: bool = False) -> Path:
     os.close(handle)
     try:
         compile_to(cxx, made)
-        # Renaming is atomic: a process that builds at the same moment finds a whole library or none.
+        # Renaming is atomic: a process that builds at the same time finds a whole library or none.
         os.replace(made, path)
     finally:
         Path(made).unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def build(force: bool = False) -> Path:
 
 
 def checked_library(path: Path) -> Path:
-    """A library that is to be loaded, which runs what it holds: nobody else may have put it there."""
+    """Check a library before it is loaded and executed: no other user may have written it."""
     if wrong := why_not_own(path.parent) or why_not_own(path):
         raise BuildError(f"{wrong}, so others could have written {path.name}: make it yours alone, or set XDG_CACHE_HOME")
     return path
@@ -108,7 +108,7 @@ def _run_all(commands: list[list[str]]) -> None:
             said = process.communicate(timeout=SECONDS)[1]
             if process.returncode == 0:
                 continue
-            if "-mcpu=native" in command:  # not every compiler knows it for its CPU
+            if "-mcpu=native" in command:  # not every compiler supports it for its CPU
                 _run_all([[word for word in command if word != "-mcpu=native"]])
                 continue
             raise BuildError(f"{' '.join(command)}:\n{said.strip()}")

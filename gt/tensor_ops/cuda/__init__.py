@@ -1,1 +1,1 @@
-"""The CUDA backend: Triton kernels, for arrays on the host and for torch tensors that lie on the GPU."""
+"""The CUDA backend: Triton kernels, for arrays on the host and for torch tensors on the GPU."""

@@ -63,12 +63,12 @@ def rms_norm(x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dty
 
 
 def _owned(array: np.ndarray) -> np.ndarray:
-    # torch warns of memory it may not write to, though it only reads here.
+    # torch warns about read-only memory, but it is only read here.
     return array if array.flags.writeable else array.copy()
 
 
 def elementwise_there(op: str, kernel: str, x: Any, out: Any) -> Any:
-    """The op on a torch tensor that lies on a GPU; the result lies there too."""
+    """The op on a torch tensor on a GPU; the result is on the same GPU."""
     torch = _torch()
     dtype = _checked(op, "x", x)
     result, room = _room(op, x, out)
@@ -82,13 +82,13 @@ def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
     torch = _torch()
     dtype = _checked("rms_norm", "x", x)
     if x.dim() == 0:
-        raise ValueError("rms_norm needs x with at least one axis, and was given a single number")
+        raise ValueError("rms_norm: expected x with at least one axis, got a 0-d array")
     weight = weight if isinstance(weight, torch.Tensor) else torch.from_dlpack(weight)
     weight_dtype = _checked("rms_norm", "weight", weight)
     if weight.shape != x.shape[-1:]:
         raise ValueError(f"rms_norm of x {tuple(x.shape)}: expected a weight {tuple(x.shape[-1:])}, got {tuple(weight.shape)}")
     if weight_dtype != dtype and not (weight_dtype == "float32" and dtype in ("float16", "bfloat16")):
-        raise TypeError(f"rms_norm's weight is {weight_dtype} and x is {dtype}: they must be alike")
+        raise TypeError(f"rms_norm's weight is {weight_dtype} and x is {dtype}: expected the same dtype")
     result, room = _room("rms_norm", x, out)
     if x.numel():
         rows = (-1, x.shape[-1])
@@ -100,7 +100,7 @@ def rms_norm_there(x: Any, weight: Any, eps: float, out: Any) -> Any:
 
 
 def _room(op: str, x: Any, out: Any) -> tuple[Any, Any]:
-    """What is returned, and the contiguous memory that a kernel writes to: the same where it can be."""
+    """The result, and the contiguous memory that a kernel writes to: the same tensor if possible."""
     import torch
 
     result = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else _target(op, out, x)
@@ -120,7 +120,7 @@ def _checked(op: str, what: str, x: Any) -> str:
     name = _names().get(x.dtype)
     if name is None:
         raise TypeError(
-            f"{op}'s {what} must be float16, bfloat16, float32 or float64, not {str(x.dtype).removeprefix('torch.')}"
+            f"{op}'s {what} must be float16, bfloat16, float32 or float64, got {str(x.dtype).removeprefix('torch.')}"
         )
     import torch
 
@@ -133,7 +133,7 @@ def _target(op: str, out: Any, x: Any) -> Any:
     _checked(op, "out", out)
     if out.dtype != x.dtype or out.shape != x.shape or out.device != x.device:
         want, found = (f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} on {t.device}" for t in (x, out))
-        raise ValueError(f"{op}'s out must be {want}, and is {found}")
+        raise ValueError(f"{op}'s out must be {want}, got {found}")
     return out
 
 
@@ -154,7 +154,7 @@ def _contiguous() -> Any:
 
 
 def get_cuda_info() -> dict[str, Any]:
-    """The GPU in use. Raises RuntimeError, with the reason, where there is none."""
+    """The GPU in use. Raises RuntimeError, with the reason, if there is none."""
     torch = _torch()
     import triton
 

@@ -11,7 +11,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 BLOCK = 2048
-OPTIONS = {"enable_fp_fusion": True}  # said aloud, since Triton's default is about to change and warns of it
+OPTIONS = {"enable_fp_fusion": True}  # explicit, since Triton's default is about to change, with a warning
 WHOLE_ROW = 16384  # longer rows do not fit a program's registers and are read in pieces
 
 
@@ -53,7 +53,7 @@ def erf_form(x):
     p = p * s - 0.166030522527
     p = p * s - 0.0927638186159
     p = p * s + 1.27697838271
-    # The square of a's upper 12 bits is exact; what is left is added where the argument has become small.
+    # The square of a's upper 12 bits is exact; the remainder is added once the argument is small.
     upper = (a.to(tl.int32, bitcast=True) & -4096).to(tl.float32, bitcast=True)
     high = upper * upper
     e = exp_minus(0.5 * high, 0.5 * (a - upper) * (a + upper))
@@ -103,14 +103,14 @@ def elementwise(x_ptr, y_ptr, count, of: tl.constexpr, wide: tl.constexpr, block
 
 @triton.jit
 def unit_of(largest, root: tl.constexpr, wide: tl.constexpr):
-    """What a row is divided by to keep its squares in range; finite, so that an infinite row is not all NaN."""
+    """The divisor of a row that keeps its squares in range; finite, so that an infinite row is not all NaN."""
     unit = tl.maximum(largest, root)
     return tl.minimum(unit, 1.7976931348623157e308 if wide else 3.4028234663852886e38)
 
 
 @triton.jit
 def in_range(mean, wide: tl.constexpr):
-    """Whether no square overflowed or was lost; not so for NaN."""
+    """Whether no square overflowed or underflowed; false for NaN."""
     return (mean > (1e-280 if wide else 1e-30)) & (mean < (1e300 if wide else 1e37))
 
 
@@ -182,7 +182,7 @@ def run_elementwise(op: str, x: Any, out: Any, wide: bool) -> None:
 
 
 def run_rms_norm(x: Any, weight: Any, out: Any, eps: float, wide: bool, rstd: Any = None) -> None:
-    """x and out are contiguous (rows, columns) tensors, and so is weight, of any float dtype. `rstd`, where it is given,
+    """x and out are contiguous (rows, columns) tensors, and so is weight, of any float dtype. `rstd`, if given,
     becomes 1 / sqrt(mean(x^2) + eps) of each row: float32, or float64 where x is.
 
     The root of eps is compiled in: as an argument it would be rounded to float32 for float64 rows too.

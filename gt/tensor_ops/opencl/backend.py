@@ -1,6 +1,6 @@
 """OpenCL through pyopencl: the device, the programs built for it, and calls on host arrays.
 
-Memory is lent to the device where it lies, so a CPU device copies nothing. GPUs are preferred to CPU devices.
+Memory is lent to the device in place, so a CPU device copies nothing. GPUs are preferred to CPU devices.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 name = "opencl"
-unary, pairs = ("silu", "gelu_tanh", "gelu_erf"), ()  # what `elementwise` knows, and what it knows of two operands
+unary, pairs = ("silu", "gelu_tanh", "gelu_erf"), ()  # the ops of `elementwise`, and those of two operands
 
 _SOURCE = Path(__file__).parent / "kernels.cl"
 _STORES = {"float32": "float", "float64": "double", "float16": "ushort", "bfloat16": "ushort"}
@@ -23,7 +23,7 @@ _launching = threading.Lock()  # setting a kernel's arguments and launching it i
 
 
 def _real(dtype: str) -> type[np.floating]:
-    """What kernels compute in."""
+    """The dtype in which kernels compute."""
     return np.float64 if dtype == "float64" else np.float32
 
 
@@ -47,7 +47,7 @@ class _Device:
         for dtype in dtypes_of(self):
             options = ["-D", f"STORE={_STORES[dtype]}", "-D", dtype.upper(), "-cl-mad-enable"]
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # compilers' remarks; what matters raises
+                warnings.simplefilter("ignore")  # remarks of compilers; errors raise
                 program = self.cl.Program(self.context, _SOURCE.read_text()).build(options)
             for op in (*unary, "rms_norm"):
                 found[op, dtype] = self.cl.Kernel(program, op)
@@ -57,7 +57,7 @@ class _Device:
 
     @functools.cached_property
     def in_place(self) -> bool:
-        """Whether results appear in lent memory by themselves, found by trying: mapping takes as long as waking threads."""
+        """Whether results appear in lent memory without mapping, found by a trial: mapping takes as long as waking threads."""
         if not self.is_cpu:
             return False
         x, out = np.ones(4096, np.float32), np.zeros(4096, np.float32)
@@ -66,7 +66,8 @@ class _Device:
         return bool(out.all())
 
     def launch(self, op: str, dtype: str, items: int, group: int | None, buffers: tuple, numbers: tuple) -> Any:
-        """Numbers follow the buffers. A kernel keeps them, so those of the last call are not set again: they cost more."""
+        """Set the arguments: buffers, then numbers. A kernel keeps numbers, so unchanged ones are not set again, which saves
+        time."""
         with _launching:
             kernel = self.kernels[op, dtype]
             for i, buffer in enumerate(buffers):
@@ -85,7 +86,7 @@ class _Device:
         return self.cl.Buffer(self.context, access | flags.COPY_HOST_PTR, hostbuf=array)
 
     def collect(self, done: Any, buffer: Any, out: np.ndarray) -> None:
-        """Wait until the results lie in `out`, whose memory the buffer borrows."""
+        """Wait until the results are in `out`, whose memory the buffer borrows."""
         if self.in_place:
             done.wait()
             return
@@ -102,7 +103,7 @@ def dtypes_of(device: _Device) -> tuple[str, ...]:
 
 @functools.cache
 def _found() -> _Device | str:
-    """The best device, or why there is none."""
+    """The best device, or the reason why there is none."""
     try:
         import pyopencl as cl
     except ImportError as error:
@@ -137,11 +138,11 @@ def reason_unavailable() -> str | None:
 
 
 def __getattr__(attribute: str) -> Any:
-    # What the device has is known only once it is opened, and importing this module must open nothing.
+    # The device's dtypes are known only once it is opened, and importing this module must not open it.
     if attribute not in ("dtypes", "on_device"):
         raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
     on = device()
-    globals().update(dtypes=dtypes_of(on), on_device=not on.is_cpu)  # every call asks
+    globals().update(dtypes=dtypes_of(on), on_device=not on.is_cpu)  # each call reads them
     return globals()[attribute]
 
 
@@ -155,7 +156,7 @@ def elementwise(op: str, x: np.ndarray, out: np.ndarray, dtype: str) -> None:
 def rms_norm(
     x: np.ndarray, weight: np.ndarray, out: np.ndarray, eps: float, dtype: str, rstd: np.ndarray | None = None
 ) -> None:
-    """`rstd`, where it is given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
+    """`rstd`, if given, becomes 1 / sqrt(mean(x^2) + eps) of each row, in the weight's dtype."""
     on = device()
     rows, columns = x.shape
     target, kept = on.lend(out, True), None if rstd is None else on.lend(rstd, True)
@@ -175,7 +176,7 @@ def _numbers(dtype: str, columns: int, eps: float, rows: int, each: int) -> tupl
 
 
 def get_opencl_info() -> dict[str, Any]:
-    """The device in use and its platform. Raises RuntimeError, with the reason, where there is none."""
+    """The device in use and its platform. Raises RuntimeError, with the reason, if there is none."""
     on = device()
     return {
         "platform": on.device.platform.name.strip(),
