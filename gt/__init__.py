@@ -151,7 +151,7 @@ _PARTS = [
     "utils",
     "version",
 ]
-_SAME = {"mps": "gt.cuda", "mtia": "gt.cuda", "xpu": "gt.cuda"}  # what scripts ask of other devices
+_SAME = {"mps": "gt.cuda", "mtia": "gt.cuda", "xpu": "gt.cuda"}  # modules of other devices, for scripts
 _MODULES = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = [
@@ -192,7 +192,7 @@ def __getattr__(name: str) -> Any:
                 importlib.import_module("gt.client.autograd").Tensor, name
             )  # PyTorch has its methods that write in place as functions, too
         else:
-            value = importlib.import_module("gt.missing_names").of("gt")(name)  # raises, with what to use instead
+            value = importlib.import_module("gt.missing_names").of("gt")(name)  # raises, with the alternative
     globals()[name] = value
     return value
 

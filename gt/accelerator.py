@@ -1,4 +1,4 @@
-"""What scripts ask of `torch.accelerator`: here there is none for them to choose, as the dispatcher places tensors."""
+"""`torch.accelerator` for scripts: there is no device to choose, as the dispatcher places tensors."""
 
 from __future__ import annotations
 

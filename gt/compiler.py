@@ -1,4 +1,4 @@
-"""What scripts ask of `torch.compiler`: `gt.compile` captures ops, not Python, so that most of it changes nothing."""
+"""`torch.compiler` for scripts: `gt.compile` captures ops, not Python, so most of it has no effect."""
 
 from __future__ import annotations
 

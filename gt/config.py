@@ -40,7 +40,7 @@ def _workers(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, (list, tuple)) or not value or not all(_whole(w, 0) for w in value):
         raise ConfigError(f"workers is a list of worker numbers from 0 up, not {value!r}", "workers")
     if len(set(value)) != len(value):
-        raise ConfigError(f"a worker stands twice in workers: {list(value)}", "workers")
+        raise ConfigError(f"workers: expected different workers, got {list(value)}", "workers")
     return tuple(value)
 
 
@@ -66,7 +66,7 @@ class ShardConfig:
 
 @dataclass(frozen=True)
 class SignalConfig:
-    """What a signal means. Either `shard`, or `mesh` with a `placement` for each of its dimensions:
+    """The settings of a signal. Either `shard`, or `mesh` with a `placement` for each of its dimensions:
 
     >>> SignalConfig(mesh={"data": 2, "model": 2}, placement=["shard(0)", "replicate"]).placement
     (Shard(0), Replicate())
@@ -125,7 +125,7 @@ class SignalConfig:
 
     def wire(self) -> dict[str, Any] | None:
         """As the dispatcher reads it: sizes of the mesh (None: one dimension of all its workers), an axis or None for each
-        of its dimensions, and the workers (None: all). None where it says nothing of placement."""
+        of its dimensions, and the workers (None: all). None without a placement."""
         if self.mesh is not None:
             axes = [p.axis if isinstance(p, Shard) else None for p in self.placement]
             return {"mesh": list(self.mesh.values()), "axes": axes, "workers": self.workers}
@@ -163,7 +163,7 @@ class Config(Mapping[str, SignalConfig]):
         return {name: w for name, c in self.signals.items() if (w := c.wire())}
 
 
-# YAML keys and the arguments they stand for.
+# YAML keys and their arguments.
 _SIGNAL = {"shard": "shard", "backward": "backward_signal", "compile": "compile", "mesh": "mesh", "placement": "placement",
            "workers": "workers"}  # fmt: skip
 _SHARD = {f.name: f.name for f in fields(ShardConfig)}
@@ -175,7 +175,7 @@ def read(path: str) -> dict[str, SignalConfig]:
 
 
 def read_backends(path: str) -> Backends:
-    """What a YAML file says of the backend of workers."""
+    """The backends of workers in a YAML file."""
     return parse_backends(text_of(path), str(path))
 
 
@@ -189,13 +189,13 @@ def text_of(path: str) -> str:
 
 @dataclass(frozen=True)
 class Backends:
-    """The backend that workers shall have, and those to take, in this order, where it is not available."""
+    """The backend of workers, and its fallbacks in order."""
 
     backend: str | None = None
     fallback_backends: tuple[str, ...] = ()
 
 
-_BACKENDS = tuple(f.name for f in fields(Backends))  # keys beside the signals: no signal has such a name
+_BACKENDS = tuple(f.name for f in fields(Backends))  # reserved keys, which are no names of signals
 
 
 def parse(text: str, name: str = "<text>") -> dict[str, SignalConfig]:
@@ -231,17 +231,17 @@ def place_of(node: yaml.Node, name: str) -> str:
 
 
 def pairs(node: yaml.Node, name: str, what: str, known: Iterable[str] | None = None) -> list[tuple[Any, Any]]:
-    """The keys and values of a mapping; keys that are not known, or stand twice, are errors."""
+    """The keys and values of a mapping; unknown and duplicate keys are errors."""
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{place_of(node, name)}: {what} is a mapping of names to settings")
+        raise ConfigError(f"{place_of(node, name)}: {what}: expected a mapping of names to settings")
     seen: set[str] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-            raise ConfigError(f"{place_of(key, name)}: a key of {what} is a word")
+            raise ConfigError(f"{place_of(key, name)}: a key of {what}: expected a word")
         if known is not None and key.value not in known:
             raise ConfigError(f"{place_of(key, name)}: no key {key.value!r} in {what}: known are {', '.join(known)}")
         if key.value in seen:
-            raise ConfigError(f"{place_of(key, name)}: {key.value!r} stands twice in {what}")
+            raise ConfigError(f"{place_of(key, name)}: {key.value!r} is given twice in {what}")
         seen.add(key.value)
     return node.value
 

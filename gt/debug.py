@@ -1,4 +1,4 @@
-"""Looking inside from a script: the tape of this thread, and what the workers did."""
+"""Introspection from a script: the tape of this thread, and statistics of the workers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def is_native() -> bool:
 
 
 def placement(tensor: Tensor) -> None:
-    """Print where a tensor lies, and the piece that each worker has.
+    """Print the placement of a tensor, and the piece of each worker.
 
     >>> gt.debug.placement(gt.ones(2))
     Replicate() on [0]
@@ -156,7 +156,7 @@ def host_copies() -> dict[str, int]:
 
 @contextmanager
 def record(keep: int = 1 << 16) -> Iterator[timeline.Timeline]:
-    """Have the workers record when they do what for this script: each keeps its last `keep` units of work. At its end this
+    """Let the workers record the times of this script's work: each keeps its last `keep` units of work. At its end this
     waits until all is done. A device that runs behind is waited for after each op, so steps take longer while recorded.
 
     >>> with gt.debug.record() as timeline:
@@ -200,7 +200,7 @@ def doctor(show: bool = True) -> Iterator[own.Diagnosis]:
 
 @dataclass(frozen=True, slots=True)
 class ProgramStages:
-    """A program of this script's on a worker. `source` is what it was made of: a "trace", a "unit" of single instructions, a
+    """A program of this script's on a worker. `source` is its origin: a "trace", a "unit" of single instructions, a
     "sharded trace" with collectives inside, or a "segment" of one between them. `stages` has it as it came and as each pass
     gave it, in order."""
 
@@ -234,7 +234,7 @@ def programs() -> list[ProgramStages]:
 
 
 def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
-    """What became of repeats: what a worker says, and what this client found."""
+    """Statistics of replay: a worker's, and this client's."""
     lines = found.get("trace_miss_lines", {})
     return {
         "traces_found": found.get("traces_found", 0),
@@ -259,7 +259,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
 
 
 def print_worker_stats() -> None:
-    """What each worker is and did, as tables."""
+    """The properties and statistics of each worker, as tables."""
     from rich.console import Console
 
     workers = get_worker_stats()

@@ -1,6 +1,6 @@
-"""What scripts ask of `torch.distributed`: a GT script is one process, rank 0 of 1, and signals spread its work over workers.
+"""`torch.distributed` for scripts: a GT script is one process, rank 0 of 1, and signals spread its work over workers.
 
-Collectives of a group of one give back what they are given. Anything that would need a second rank is refused."""
+Collectives of a group of one return their input. Calls that need a second rank are refused."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ PREFIX = "GT_"
 
 @dataclass(frozen=True)
 class EnvironmentVariable(Generic[T]):
-    """`VERBOSE.value()` is what the environment says when it is called."""
+    """`VERBOSE.value()` reads the environment at each call."""
 
     name: str
     default: T

@@ -1,11 +1,11 @@
 """Every exception GT raises of its own. Mistakes in arguments raise Python's ValueError, TypeError and IndexError; those in the
-arguments of ops are RuntimeErrors as well, since that is what scripts written for PyTorch catch."""
+arguments of ops are RuntimeErrors as well, since scripts written for PyTorch catch these."""
 
 from __future__ import annotations
 
 
 class GTError(RuntimeError):
-    """The root of what GT raises for reasons other than a wrong argument."""
+    """The root of GT's exceptions other than those of wrong arguments."""
 
 
 class ConnectionFailed(GTError):
@@ -32,7 +32,7 @@ OutOfMemoryError = OutOfMemory  # PyTorch's name for it
 
 
 class LinAlgError(RemoteError):
-    """A matrix that has not what was asked of it: it is singular, not positive definite, or an iteration did not converge."""
+    """A matrix is singular or not positive definite, or an iteration did not converge."""
 
 
 class NotForComplex(TypeError, NotImplementedError):

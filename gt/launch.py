@@ -68,7 +68,7 @@ def drain_when_told(drain: Callable[[], None]) -> None:
 
 
 def ending() -> None:
-    """All is closed: what tells us to end now has nothing left to tell."""
+    """All is closed: a later signal to end has no effect."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 

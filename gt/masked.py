@@ -1,4 +1,4 @@
-"""`gt.masked`: reductions of what a mask lets through, under PyTorch's names."""
+"""`gt.masked`: reductions of unmasked elements, under PyTorch's names."""
 
 from __future__ import annotations
 

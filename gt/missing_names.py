@@ -1,4 +1,4 @@
-"""Names that PyTorch has and GT lacks: what their AttributeError says, which `docs/pytorch.md` lists as well."""
+"""Names that PyTorch has and GT lacks: the text of their AttributeError, which `docs/pytorch.md` lists too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RANKS = "a GT script is rank 0 of 1: the dispatcher moves tensors, and signals s
 OWN = "it works on PyTorch's own graphs, kernels or tensors"
 DTYPES = "bool, uint8, int8 to int64, float16, bfloat16, float32, float64, complex64, complex128"
 
-# Why there is no such name, by module and name; the first pattern that fits
+# The reason why a name is missing, by module and name; the first pattern that fits
 REASONS = {
     r"^\w*\.?(complex32|chalf)$": "no processor computes with 16-bit complex numbers: use gt.complex64",
     r"hash_tensor$": "its result is of uint64, which GT has not: hash x.numpy().tobytes()",
@@ -52,7 +52,7 @@ REASONS = {
 
 
 def reason(module: str, name: str) -> str:
-    """Why GT's `module` (without `gt.`; `torch` for gt itself) has no such name; empty where nothing is known of it."""
+    """Why GT's `module` (without `gt.`; `torch` for gt itself) has no such name; empty if unknown."""
     return next((why for pattern, why in REASONS.items() if re.search(pattern, f"{module}.{name}")), "")
 
 

@@ -12,7 +12,7 @@ READ, WRITE = 0o044, 0o022
 def why_not_own(path: str | Path, secret: bool = False) -> str:
     """Who else could have written a file or could write to a folder, or, of a secret one, read it; "" for nobody but this user,
     root, and the group that processes of this user belong to."""
-    if not hasattr(os, "geteuid"):  # Windows keeps such things otherwise
+    if not hasattr(os, "geteuid"):  # Windows has no such permissions
         return ""
     found = os.stat(path)
     mode, ours = stat.S_IMODE(found.st_mode), found.st_gid == os.getegid()

@@ -17,7 +17,7 @@ class Parameters(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All but those of `*args` and `**settings`."""
+        """All parameters except `*args` and `**settings`."""
         return self.positional + self.keyword_only
 
 

@@ -1,4 +1,4 @@
-"""What every part agrees on: dtypes, the shape and dtype of a tensor, and where its pieces lie. No arrays, no ops."""
+"""Values that all parts share: dtypes, the shape and dtype of a tensor, and the placement of its pieces. No arrays, no ops."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def scalar_dtype(value: Scalar) -> DType:
 
 
 class Size(tuple[Any, ...]):
-    """A tensor's shape as users see it: a tuple that knows how many elements it stands for."""
+    """A tensor's shape as users see it: a tuple with the number of elements."""
 
     __slots__ = ()
 
@@ -136,7 +136,7 @@ class Size(tuple[Any, ...]):
 
 
 class Interned(ref[Any]):
-    """What a table of interned objects holds: the object lives as long as anyone uses it, and its row as long as it lives."""
+    """An entry of a table of interned objects: a weak reference, removed with its object."""
 
     __slots__ = ("key", "table")
     key: tuple[Any, ...]
@@ -149,7 +149,7 @@ def _ended(row: Interned) -> None:
 
 
 def interned(table: dict[tuple[Any, ...], Interned], key: tuple[Any, ...], made: Any) -> Any:
-    """The object that stands for this key: `made`, unless another thread was faster."""
+    """The interned object of this key: `made`, unless another thread was faster."""
     row = Interned(made, _ended)
     row.key, row.table = key, table
     while True:
@@ -297,7 +297,7 @@ class Mesh:
 
 
 class Layout:
-    """Where the pieces of a tensor lie: a mesh of workers and, for each of its dimensions, a placement. Interned."""
+    """The layout of a tensor: a mesh of workers and, for each of its dimensions, a placement. Interned."""
 
     __slots__ = ("mesh", "placements", "workers", "solo", "__weakref__")
     mesh: Mesh

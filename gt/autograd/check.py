@@ -15,7 +15,7 @@ from gt.spec import float64
 
 
 class GradcheckError(RuntimeError):
-    """A gradient that differs from what differences give."""
+    """A gradient that differs from finite differences."""
 
 
 def gradcheck(
@@ -46,7 +46,7 @@ def gradcheck(
             if not np.allclose(said, measured, rtol, atol, equal_nan=True):
                 if raise_exception:
                     raise GradcheckError(
-                        f"the gradient of output {o} by input {i} is not what differences give:\n{said}\nagainst\n{measured}"
+                        f"the gradient of output {o} by input {i} differs from finite differences:\n{said}\nagainst\n{measured}"
                     )
                 return False
     return True

@@ -17,7 +17,7 @@ from gt.client.writes import taped_as
 
 
 class Context:
-    """What a Function's forward leaves for its gradient; further attributes are the user's."""
+    """The context of a Function: values that its forward saves for its gradient; other attributes are the user's."""
 
     def __init__(self) -> None:
         self.saved: tuple = ()
@@ -59,7 +59,7 @@ class _Result:
 
 
 class _Shape:
-    """What the tape asks of a kind, for a node that is no op of the table."""
+    """The attributes of a kind that the tape reads, for a node that is no op of the table."""
 
     __slots__ = ("name", "ins", "outs", "saved")
 

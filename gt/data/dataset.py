@@ -30,7 +30,7 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Subclass with `__iter__`: a stream, of which nobody knows the length."""
+    """Subclass with `__iter__`: a stream of unknown length."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")

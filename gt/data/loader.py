@@ -185,7 +185,7 @@ class DataLoader:
         scope, number = here(), count().__next__
 
         def begin() -> None:
-            HERE.scope = scope  # what a sample computes belongs to the loop's session
+            HERE.scope = scope  # ops of a sample belong to the loop's session
             if self.worker_init_fn is not None:
                 self.worker_init_fn(number())
 

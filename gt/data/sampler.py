@@ -125,7 +125,7 @@ class SubsetRandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """So many draws, each element as often as its weight says."""
+    """`num_samples` draws of elements by their weights."""
 
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True, generator: Any = None) -> None:
         if num_samples < 1:

@@ -1,4 +1,4 @@
-"""Transforms made of other transforms, and those that change a shape."""
+"""Transforms composed of other transforms, and transforms that change a shape."""
 
 from __future__ import annotations
 

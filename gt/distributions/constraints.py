@@ -1,4 +1,4 @@
-"""Where values may lie: the support of a distribution, the domain of a parameter. `check` answers for each event."""
+"""Constraints of values: the support of a distribution, the domain of a parameter. `check` answers for each event."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Where(Constraint):
         return self.holds(value)
 
     def __repr__(self) -> str:
-        """The name and the bounds, of which those that are tensors are not read."""
+        """The name and the bounds; bounds that are tensors are not read."""
         bounds = [f"a tensor of shape {tuple(b.shape)}" if isinstance(b, Tensor) else str(b) for b in self.shown]
         return f"{self.name}({', '.join(bounds)})" if bounds else self.name
 

@@ -1,4 +1,4 @@
-"""What distributions share: shapes of batches and events, checks of parameters and values, expansion.
+"""The base of distributions: shapes of batches and events, checks of parameters and values, expansion.
 
 Parameters that are Python numbers, or small tensors of numbers from this client, are checked when a distribution is made. Of
 other tensors the check is read along with the next value that the script reads, which raises. `validate_args=True` waits and
@@ -65,7 +65,7 @@ class Distribution:
                 self._require(constraint, value, f"{name} of shape {tuple(value.shape)} is outside of {constraint!r}")
 
     def _require(self, constraint: constraints.Constraint, value: Tensor, text: str) -> None:
-        """Raise `text` where a value does not lie where it has to: here, or, where workers alone know it, at the next read."""
+        """Raise `text` if a value is outside its constraint: at once, or, if only workers know the value, at the next read."""
         text = f"{type(self).__name__}: {text}"
         if self._waits:
             with no_grad():
@@ -88,7 +88,7 @@ class Distribution:
 
     @property
     def support(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say where its values lie")
+        raise NotImplementedError(f"{type(self).__name__} does not define the support of its values")
 
     @property
     def mean(self) -> Tensor:
@@ -151,7 +151,7 @@ class Distribution:
         return (*sample_shape, *self._batch_shape, *self._event_shape)
 
     def _validate_sample(self, value: Any) -> Any:
-        """What `log_prob` and its like are given: a tensor whose shape fits."""
+        """The argument of `log_prob` and similar methods: a tensor whose shape fits."""
         value = value if isinstance(value, Tensor) else tensor(value)
         event = len(self._event_shape)
         if value.ndim < event or tuple(value.shape[value.ndim - event :]) != tuple(self._event_shape):
@@ -172,7 +172,7 @@ class Distribution:
 
 
 def _checking(init: Any) -> Any:
-    """An `__init__` that refuses Python numbers outside of what its class's `arg_constraints` say."""
+    """An `__init__` that refuses Python numbers outside its class's `arg_constraints`."""
     names = list(inspect.signature(init).parameters)[1:]
 
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:

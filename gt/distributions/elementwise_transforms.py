@@ -1,4 +1,4 @@
-"""What a transform is, and those that work element by element."""
+"""The base of transforms, and elementwise ones."""
 
 from __future__ import annotations
 

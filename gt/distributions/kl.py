@@ -34,7 +34,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Callable], Callable]:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """How much is lost when `q` stands for `p`.
+    """The Kullback-Leibler divergence of `q` from `p`.
 
     >>> n = gt.distributions.Normal
     >>> gt.distributions.kl_divergence(n(0.0, 1.0), n(1.0, 1.0))

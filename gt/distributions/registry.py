@@ -11,7 +11,7 @@ from gt.distributions import vector_transforms as v
 
 
 class ConstraintRegistry:
-    """Functions that make a transform for a constraint, by what the constraint is called."""
+    """Functions that make a transform for a constraint, by the name of the constraint."""
 
     def __init__(self, **made: Callable[[Any], t.Transform]) -> None:
         self.made = made

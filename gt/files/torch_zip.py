@@ -74,7 +74,7 @@ def _tensor(storage: Storage, offset: int, size: tuple, stride: tuple, *_: Any) 
             f"invalid tensor of {len(size)} axes and {len(stride)} strides: expected as many, of whole numbers up to 2**62"
         )
     if 0 not in size and offset + sum((n - 1) * s for n, s in zip(size, stride)) >= len(raw):
-        raise ValueError(f"a tensor of shape {size} and strides {stride} lies outside its storage of {len(raw)} elements")
+        raise ValueError(f"a tensor of shape {size} and strides {stride} is outside its storage of {len(raw)} elements")
     storage.room.take(math.prod(size) * width)
     if 0 in size:
         found = np.empty((*size, width), np.uint8)
@@ -122,7 +122,7 @@ CLASSES = {"torch._tensor Tensor", "torch Tensor", "torch.nn.parameter Parameter
 
 
 def _named(name: str) -> Any:
-    """What a global of the pickle stands for."""
+    """The object of a global of the pickle."""
     if name in CALLABLES:
         return CALLABLES[name]
     module, _, what = name.rpartition(" ")
@@ -155,7 +155,7 @@ class Machine:
         self.storage = storage
 
     def marked(self) -> list[Any]:
-        """What lies above the last mark, taken off with it."""
+        """Pop the items above the last mark, and the mark."""
         found = []
         while (value := self.stack.pop()) is not MARK:
             found.append(value)
@@ -247,7 +247,7 @@ class Machine:
 
 
 class Archive:
-    """The parts of a file, of which no more is read than the file is long: entries of a zip may lie over one another."""
+    """The parts of a file, of which no more is read than the file is long: entries of a zip may overlap."""
 
     def __init__(self, file: zipfile.ZipFile) -> None:
         assert file.fp is not None
@@ -289,7 +289,7 @@ DAMAGE = (
 
 
 def read(f: Any) -> Any:
-    """What `torch.save` wrote: tensors as GT's, in the containers they lay in."""
+    """The contents of a file of `torch.save`: tensors as GT's, in their containers."""
     with zipfile.ZipFile(f) as file:
         archive = Archive(file)
         try:

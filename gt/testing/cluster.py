@@ -128,7 +128,7 @@ class Cluster:
                 space = worker.spaces.get(name)
                 held = set(space.table) if space else set()
                 said = {id for id, entry in client.entries.items() if i in getattr(entry, "workers", ())}
-                assert held == said, f"worker {i} holds {held - said} too many and lacks {said - held}"
+                assert held == said, f"worker {i} has the unexpected tensors {held - said} and lacks {said - held}"
         for i, worker in enumerate(self.workers):
             assert worker.parked is None, f"worker {i} waits"
 

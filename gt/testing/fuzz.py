@@ -154,14 +154,14 @@ class Fuzz:
         return Bad(self, f"bad{self.clients}")
 
     def go_on(self) -> None:
-        """Deliver what was said; by a schedule, a part of it."""
+        """Deliver the messages; by a schedule, a part of them."""
         if self.schedule is None:
             self.pool.hub.deliver()
             return
         self.schedule.some(12)
         if self.hostile.random.random() < 0.1:
             with self._innocent():
-                (self.cut * self.cut).sum(0).max()  # a collective that nobody reads, behind others and before others
+                (self.cut * self.cut).sum(0).max()  # a collective without a read, between others
                 self.scope.session.flush(wait=False)
 
     def run(self, count: int, seconds: float = float("inf")) -> int:

@@ -282,7 +282,7 @@ class Hostile:
         return m.KindDef(r.choice((kind.number, -1, -2)), op, (spec, (-2,)), statics)
 
     def word(self) -> m.Message:
-        """What only workers say to one another, and to the dispatcher, about collectives."""
+        """Messages about collectives that only workers send, to one another and to the dispatcher."""
         r, peer = self.random, self.random.choice(("c0", "bad1", ""))
         at = (r.choice((0, 1, 2, -1, 99)), r.choice(GROUPS), r.choice((0, 1, 2, -1, -2, *FAR)))
         counts = tuple((r.choice(GROUPS), self.whole()) for _ in range(r.randrange(3)))

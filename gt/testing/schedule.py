@@ -46,7 +46,7 @@ class ScheduledWorker:
             self.made.hub.post(self.name, Mail(to, mail.message, mail.frames))
 
     def take_in(self) -> bool:
-        """Some of what the dispatcher has sent."""
+        """Deliver some messages of the dispatcher."""
         for _ in range(self.random.randrange(3)):
             self._take()
         return True
@@ -87,7 +87,7 @@ class Schedule:
         made.hub.deliver = self.deliver  # type: ignore[method-assign]
 
     def deliver(self) -> None:
-        """Go on until nobody has anything to do."""
+        """Run until all parties are idle."""
         while self.step():
             pass
 
