@@ -38,7 +38,7 @@ def _workers(value: object) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or not value or not all(_whole(w, 0) for w in value):
-        raise ConfigError(f"workers is a list of worker numbers from 0 up, not {value!r}", "workers")
+        raise ConfigError(f"workers: expected a list of worker numbers, got {value!r}", "workers")
     if len(set(value)) != len(value):
         raise ConfigError(f"workers: expected different workers, got {list(value)}", "workers")
     return tuple(value)
@@ -58,9 +58,9 @@ class ShardConfig:
 
     def __post_init__(self) -> None:
         if not _whole(self.axis):
-            raise ConfigError(f"axis is a whole number, not {self.axis!r}", "axis")
+            raise ConfigError(f"axis: expected an integer, got {self.axis!r}", "axis")
         if not isinstance(self.replicated, bool):
-            raise ConfigError(f"replicated is true or false, not {self.replicated!r}", "replicated")
+            raise ConfigError(f"replicated: expected true or false, got {self.replicated!r}", "replicated")
         object.__setattr__(self, "workers", _workers(self.workers))
 
 
@@ -81,11 +81,11 @@ class SignalConfig:
 
     def __post_init__(self) -> None:
         if self.shard is not None and not isinstance(self.shard, ShardConfig):
-            raise ConfigError(f"shard is a ShardConfig, not {self.shard!r}")
+            raise ConfigError(f"shard: expected a ShardConfig, got {self.shard!r}")
         if self.backward_signal is not None and not isinstance(self.backward_signal, str):
-            raise ConfigError(f"backward is a signal's name, not {self.backward_signal!r}", "backward")
+            raise ConfigError(f"backward: expected a signal's name, got {self.backward_signal!r}", "backward")
         if not isinstance(self.compile, bool):
-            raise ConfigError(f"compile is true or false, not {self.compile!r}", "compile")
+            raise ConfigError(f"compile: expected true or false, got {self.compile!r}", "compile")
         object.__setattr__(self, "workers", _workers(self.workers))
         self._check_mesh()
 
@@ -154,7 +154,7 @@ class Config(Mapping[str, SignalConfig]):
 
     def register(self, name: str, config: SignalConfig) -> None:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"a signal's name is a word, not {name!r}")
+            raise ConfigError(f"a signal's name: expected a word, got {name!r}")
         if not isinstance(config, SignalConfig):
             raise ConfigError(f"signal {name!r}: expected a SignalConfig, got {config!r}")
         self.signals[name] = config

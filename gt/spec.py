@@ -170,7 +170,7 @@ def sizes(shape: Any, dtype: DType) -> Shape:
     try:
         found = tuple(int(index(d)) for d in shape)
     except TypeError:
-        raise TypeError(f"a shape is of whole numbers, not {shape!r}") from None
+        raise TypeError(f"a shape: expected integers, got {shape!r}") from None
     if len(found) > RANK:
         raise ValueError(f"a tensor has at most {RANK} axes, not {len(found)}")
     n = dtype.size

@@ -29,7 +29,7 @@ class autocast:
         # PyTorch's choice for each device; elsewhere the dtype that cannot overflow
         cast_to = dtype_of(dtype) if dtype is not None else float16 if device_type == "cuda" else bfloat16
         if cast_to not in (bfloat16, float16):
-            raise TypeError(f"autocast is to bfloat16 or float16, not {cast_to.name}")
+            raise TypeError(f"autocast: expected bfloat16 or float16, got {cast_to.name}")
         self.dtype = cast_to if enabled else None
         self.before: list[Any] = []
 

@@ -74,7 +74,7 @@ def hessian(
     def slopes(*xs: Tensor) -> Any:
         y = func(*xs)
         if y.handle.spec.numel != 1:
-            raise RuntimeError(f"a Hessian is of a function that gives one number, not {y.handle.spec.shape}")
+            raise RuntimeError(f"a Hessian: expected a function that gives one number, got {y.handle.spec.shape}")
         found = grad(y.reshape(()), list(xs), create_graph=True, allow_unused=not strict)
         filled = tuple(zeros(x.shape, dtype=x.dtype) if g is None else g for x, g in zip(xs, found))
         return filled[0] if single else filled

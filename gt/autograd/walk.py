@@ -32,7 +32,7 @@ def seeds(outputs: list[Tensor], given: Any) -> list[Tensor]:
                 )
             seed = full(spec.shape, 1.0, dtype=spec.dtype)
         elif seed.handle.spec.shape != spec.shape:
-            raise ValueError(f"the gradient of an output of {spec.shape} has its shape, not {seed.handle.spec.shape}")
+            raise ValueError(f"the gradient of an output of {spec.shape}: expected that shape, got {seed.handle.spec.shape}")
         found.append(seed)
     return found
 

@@ -41,7 +41,7 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Any) -> None:
         if not tensors or any(len(t) != len(tensors[0]) for t in tensors):
-            raise ValueError(f"tensors that belong together are of one length, not {[len(t) for t in tensors]}")
+            raise ValueError(f"expected tensors of one length, got {[len(t) for t in tensors]}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple:
@@ -105,7 +105,7 @@ class StackDataset(Dataset):
         self.datasets = args or kwargs
         sizes = [len(d) for d in (args or kwargs.values())]
         if len(set(sizes)) > 1:
-            raise ValueError(f"stacked datasets have one length, not {sizes}")
+            raise ValueError(f"expected datasets of one length, got {sizes}")
         self.length = sizes[0]
 
     def __getitem__(self, index: int) -> Any:

@@ -103,7 +103,9 @@ class DataLoader:
         self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn
         if num_workers < 0 or prefetch_factor < 1:
-            raise ValueError(f"num_workers is 0 or more and prefetch_factor 1 or more, not {num_workers} and {prefetch_factor}")
+            raise ValueError(
+                f"expected num_workers of 0 or more and prefetch_factor of 1 or more, got {num_workers} and {prefetch_factor}"
+            )
         if isinstance(dataset, IterableDataset) and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError(
                 f"{type(dataset).__name__} is an IterableDataset, which decides the order of its samples: "

@@ -86,7 +86,7 @@ class RandomSampler(Sampler):
         self, data_source: Any, replacement: Any = False, num_samples: int | None = None, generator: Any = None
     ) -> None:
         if not isinstance(replacement, bool):
-            raise TypeError(f"replacement is True or False, not {replacement!r}")
+            raise TypeError(f"replacement: expected True or False, got {replacement!r}")
         self.data_source, self.replacement, self.num_samples = data_source, replacement, num_samples
         self.generator = generator
         if generator is not None and not isinstance(generator, (np.random.Generator, Generator)):
@@ -129,7 +129,7 @@ class WeightedRandomSampler(Sampler):
 
     def __init__(self, weights: Any, num_samples: int, replacement: bool = True, generator: Any = None) -> None:
         if num_samples < 1:
-            raise ValueError(f"num_samples is 1 or more, not {num_samples}")
+            raise ValueError(f"num_samples: expected 1 or more, got {num_samples}")
         self.weights = np.asarray(weights.tolist() if hasattr(weights, "tolist") else weights, np.float64)
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
@@ -146,7 +146,7 @@ class BatchSampler(Sampler):
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"a batch is of 1 or more, not {batch_size}")
+            raise ValueError(f"expected batch_size of 1 or more, got {batch_size}")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:

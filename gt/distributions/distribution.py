@@ -50,7 +50,7 @@ class Distribution:
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         if value not in (True, False):
-            raise ValueError(f"validation is True or False, not {value!r}")
+            raise ValueError(f"validation: expected True or False, got {value!r}")
         Distribution._validate_args = Distribution._waits = value
 
     def __init__(self, batch_shape: Shape = (), event_shape: Shape = (), validate_args: bool | None = None) -> None:

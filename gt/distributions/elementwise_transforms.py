@@ -22,7 +22,7 @@ class Transform:
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
-            raise ValueError(f"cache_size is 0 or 1, not {cache_size}")
+            raise ValueError(f"cache_size: expected 0 or 1, got {cache_size}")
         self._inv: Any = None
 
     @property

@@ -151,9 +151,9 @@ class SWALR(LRScheduler):
         self, optimizer: Optimizer, swa_lr: Any, anneal_epochs: int = 10, anneal_strategy: str = "cos", last_epoch: int = -1
     ) -> None:
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy is 'cos' or 'linear', not {anneal_strategy!r}")
+            raise ValueError(f"anneal_strategy: expected 'cos' or 'linear', got {anneal_strategy!r}")
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
-            raise ValueError(f"anneal_epochs is 0 or more, not {anneal_epochs}")
+            raise ValueError(f"anneal_epochs: expected 0 or more, got {anneal_epochs}")
         for group, lr in zip(optimizer.param_groups, each_group(swa_lr, len(optimizer.param_groups), "swa_lr")):
             group["swa_lr"] = lr
         self.anneal_epochs, self._anneal_strategy = anneal_epochs, anneal_strategy

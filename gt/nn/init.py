@@ -138,7 +138,7 @@ def kaiming_normal_(
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
     """Orthonormal rows, or columns if there are fewer of them."""
     if tensor.ndim < 2:
-        raise ValueError(f"orthogonal_ is for 2 dimensions or more, not {tensor.shape}")
+        raise ValueError(f"orthogonal_: expected 2 dimensions or more, got {tensor.shape}")
     rows, columns = tensor.shape[0], tensor.numel() // max(tensor.shape[0], 1)
     with no_grad():
         tall = randn(max(rows, columns), min(rows, columns), generator=generator)
@@ -150,7 +150,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """Normal numbers, with this share of each column set to 0."""
     if tensor.ndim != 2:
-        raise ValueError(f"sparse_ is for 2 dimensions, not {tensor.shape}")
+        raise ValueError(f"sparse_: expected 2 dimensions, got {tensor.shape}")
     with no_grad():
         zero = math.ceil(sparsity * tensor.shape[0])
         order = rand(*tensor.shape, generator=generator).argsort(0).argsort(0)  # a random order of the rows in each column

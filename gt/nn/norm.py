@@ -240,7 +240,7 @@ class _Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
-            raise ValueError(f"a probability is from 0 to 1, not {p}")
+            raise ValueError(f"expected a probability from 0 to 1, got {p}")
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class RNNBase(Module):
         if proj_size and (mode != "LSTM" or proj_size >= hidden_size):
             raise ValueError(f"proj_size is an LSTM's and less than {hidden_size}, not {proj_size} of {mode}")
         if num_layers < 1 or hidden_size < 1:
-            raise ValueError(f"num_layers and hidden_size are 1 or more, not {num_layers} and {hidden_size}")
+            raise ValueError(f"num_layers and hidden_size: expected 1 or more, got {num_layers} and {hidden_size}")
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.proj_size = proj_size

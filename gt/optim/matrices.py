@@ -39,9 +39,9 @@ class Muon(Optimizer):
         for name, value in dict(lr=lr, momentum=momentum, weight_decay=weight_decay).items():
             rate(name, value)
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
-            raise ValueError(f"adjust_lr_fn is 'original' or 'match_rms_adamw', not {adjust_lr_fn!r}")
+            raise ValueError(f"adjust_lr_fn: expected 'original' or 'match_rms_adamw', got {adjust_lr_fn!r}")
         if ns_steps >= 100 or len(ns_coefficients) != 3:
-            raise ValueError(f"ns_steps is below 100 and ns_coefficients are 3, not {ns_steps} and {len(ns_coefficients)}")
+            raise ValueError(f"expected ns_steps below 100 and 3 ns_coefficients, got {ns_steps} and {len(ns_coefficients)}")
         super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov,
                                       ns_coefficients=tuple(ns_coefficients), eps=eps, ns_steps=ns_steps,
                                       adjust_lr_fn=adjust_lr_fn))  # fmt: skip
@@ -76,7 +76,7 @@ class SparseAdam(Optimizer):
         maximize: bool = False,
     ) -> None:  # fmt: skip
         if lr <= 0 or eps <= 0:
-            raise ValueError(f"lr and eps are positive, not {lr} and {eps}")
+            raise ValueError(f"expected a positive lr and eps, got {lr} and {eps}")
         for i, beta in enumerate(betas):
             rate(f"betas[{i}]", beta, below=1.0)
         super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, maximize=maximize))

@@ -110,7 +110,7 @@ def make_tensor(
     begin = low if low is not None else 0 if dtype.name == "uint8" else -9
     end = high if high is not None else 10 if dtype.rank == 1 else 9
     if begin >= end:
-        raise ValueError(f"low is below high, not {begin} and {end}")
+        raise ValueError(f"expected low below high, got {begin} and {end}")
     if dtype.rank == 1:
         made = randint(int(np.ceil(begin)), int(np.ceil(end)), size).to(dtype)
     elif 0 in size:

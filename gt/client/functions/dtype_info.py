@@ -58,7 +58,7 @@ def finfo(dtype: Any = None) -> FInfo:
     """
     asked = (DEFAULT.dtype if dtype is None else dtype_of(dtype)).to_real()
     if asked.rank != 2:
-        raise ArgumentTypeError(f"finfo is for floating-point dtypes, not {asked.name}: use iinfo")
+        raise ArgumentTypeError(f"finfo: expected floating-point dtypes, got {asked.name}: use iinfo")
     top, fraction = _EXPONENTS[asked]
     largest = (2.0 - 2.0**-fraction) * 2.0 ** (top - 1)
     return FInfo(asked, asked.size * 8, largest, 2.0**-fraction, 2.0 ** (2 - top))
@@ -69,7 +69,7 @@ def iinfo(dtype: Any) -> IInfo:
     """The limits of an integer dtype."""
     asked = dtype_of(dtype)
     if asked.rank != 1:
-        raise ArgumentTypeError(f"iinfo is for whole-number dtypes, not {asked.name}: use finfo")
+        raise ArgumentTypeError(f"iinfo: expected integer dtypes, got {asked.name}: use finfo")
     bits = asked.size * 8
     return IInfo(asked, bits, -(2 ** (bits - 1)) if asked.is_signed else 0, 2 ** (bits - asked.is_signed) - 1)
 

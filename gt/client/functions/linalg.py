@@ -138,7 +138,7 @@ def svdvals(A: Tensor) -> Tensor:
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """The ascending eigenvalues and the eigenvectors of symmetric matrices, of which only one triangle is read."""
     if UPLO not in ("L", "U"):
-        raise ArgumentError(f"UPLO is L or U, not {UPLO!r}")
+        raise ArgumentError(f"UPLO: expected L or U, got {UPLO!r}")
     return Eigh(*apply(TABLE["eigh"], (A if UPLO == "L" else A.mH,)))
 
 

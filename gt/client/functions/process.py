@@ -23,7 +23,7 @@ class Threads:
 
 def _counted(n: int) -> int:
     if not isinstance(n, int) or n < 1:
-        raise ArgumentError(f"a number of threads is 1 or more, not {n}")
+        raise ArgumentError(f"expected 1 thread or more, got {n}")
     return n
 
 

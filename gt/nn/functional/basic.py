@@ -121,7 +121,7 @@ def embedding_bag(
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Elements set to zero with probability p and the rest scaled up, when training."""
     if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"a probability is from 0 to 1, not {p}")
+        raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
     if not training or p == 0:
         return input
     session = here().session
@@ -163,7 +163,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean 0 and variance 1, for networks of selu: dropped elements become selu's least value."""
     if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"a probability is from 0 to 1, not {p}")
+        raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
     if not training or p == 0:
         return input
     least = -1.7580993408473766
@@ -176,7 +176,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels."""
     if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"a probability is from 0 to 1, not {p}")
+        raise ArgumentError(f"expected a probability from 0 to 1, got {p}")
     if not training or p == 0:
         return input
     if input.ndim < 2:

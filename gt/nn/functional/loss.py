@@ -114,7 +114,7 @@ def cross_entropy(
     reduction = _reduction(size_average, reduce, reduction)
     (input,) = _wide(input)
     if not 0.0 <= label_smoothing <= 1.0:
-        raise ArgumentError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
+        raise ArgumentError(f"expected label_smoothing from 0 to 1, got {label_smoothing}")
     if target.handle.spec.dtype.rank == 2:
         return _against_probabilities(input, target, weight, reduction, label_smoothing)
     known_reduction(reduction)

@@ -59,7 +59,7 @@ def pad_sequence(
 ) -> Tensor:
     """Sequences as one tensor (longest, batch, ...), with the shorter ones padded."""
     if padding_side not in ("right", "left"):
-        raise ValueError(f"padding_side is right or left, not {padding_side!r}")
+        raise ValueError(f"padding_side: expected right or left, got {padding_side!r}")
     longest = max(s.shape[0] for s in sequences)
     value: Any = padding_value if sequences[0].dtype.rank == 2 else int(padding_value)
     rows = []

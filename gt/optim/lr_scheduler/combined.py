@@ -80,9 +80,9 @@ class ReduceLROnPlateau:
         threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0, eps: float = 1e-8,
     ) -> None:  # fmt: skip
         if factor >= 1.0:
-            raise ValueError(f"factor is below 1, not {factor}")
+            raise ValueError(f"expected a factor below 1, got {factor}")
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ValueError(f"mode is min or max and threshold_mode rel or abs, not {mode!r} and {threshold_mode!r}")
+            raise ValueError(f"expected mode min or max and threshold_mode rel or abs, got {mode!r} and {threshold_mode!r}")
         self.optimizer, self.mode, self.factor, self.patience, self.threshold = optimizer, mode, factor, patience, threshold
         self.threshold_mode, self.cooldown, self.eps = threshold_mode, cooldown, eps
         self.min_lrs = each_group(min_lr, len(optimizer.param_groups), "min_lr")

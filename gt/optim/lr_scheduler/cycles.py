@@ -36,7 +36,7 @@ class OneCycleLR(LRScheduler):
                 raise ValueError("OneCycleLR: expected total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         if total_steps <= 0 or not 0 <= pct_start <= 1:
-            raise ValueError(f"total_steps is above 0 and pct_start from 0 to 1, not {total_steps} and {pct_start}")
+            raise ValueError(f"expected total_steps above 0 and pct_start from 0 to 1, got {total_steps} and {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(f"no strategy {anneal_strategy!r}: known are cos, linear")
         self.total_steps, self.strategy, self.cycle_momentum = total_steps, anneal_strategy, cycle_momentum

@@ -57,7 +57,7 @@ class ConstantLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
-            raise ValueError(f"factor is from 0 to 1, not {factor}")
+            raise ValueError(f"expected a factor from 0 to 1, got {factor}")
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
