@@ -19,7 +19,6 @@ LONG_FUNCTIONS = {
     "persistent/gpu/triton_kernels.py rotate_kernel": "a Triton kernel is one function",
     "persistent/gpu/triton_kernels.py attention_kernel": "a Triton kernel is one function",
     "persistent/kernel.py PersistentKernel.__init__": "the constructor that users call, with all its settings",
-    "persistent/openmp/executor.py OpenMPExecutor.__init__": "hands each array to the library once",
 }
 
 

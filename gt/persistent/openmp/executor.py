@@ -99,13 +99,9 @@ class OpenMPExecutor(Executor):
         self.library.gt_decode_read.restype = c_double
         threads = settings.num_workers or cpu_count()
         rows = max(settings.max_tokens, settings.slots)
-        matrices = {layer.weight.number for layer in program.layers if isinstance(layer, (Embed, Linear))}
-        self.matrices = sorted(matrices)
-        is_bfloat16 = [settings.dtype == "bfloat16" and number in matrices for number in range(len(program.weights))]
-        self.weights = [
-            packed(array, narrow) if number in matrices else np.ascontiguousarray(array, np.float32)
-            for number, (array, narrow) in enumerate(zip(program.weights, is_bfloat16))
-        ]
+        self.matrices = sorted({layer.weight.number for layer in program.layers if isinstance(layer, (Embed, Linear))})
+        is_bfloat16 = [settings.dtype == "bfloat16" and number in self.matrices for number in range(len(program.weights))]
+        self.weights = self._laid_out(program.weights, is_bfloat16)
         program.weights = []  # replaced by the arrays above
         self.cache: np.ndarray = np.zeros(self.cache_shape, np.float32)
         # The structures have addresses only; this keeps the arrays alive.
@@ -121,11 +117,23 @@ class OpenMPExecutor(Executor):
         }
         self.kept["activations"] = pointers(self.kept["buffers"])
         self.tables = np.zeros((settings.slots, -(-settings.max_length // settings.page_size)), np.int64)
+        self.model = self._model(threads, rows)
+
+    def _laid_out(self, weights: list[Any], is_bfloat16: list[bool]) -> list[np.ndarray]:
+        """The weights as decode.h reads them: packed matrices, contiguous vectors."""
+        return [
+            packed(array, narrow) if number in self.matrices else np.ascontiguousarray(array, np.float32)
+            for number, (array, narrow) in enumerate(zip(weights, is_bfloat16))
+        ]
+
+    def _model(self, threads: int, rows: int) -> ModelRow:
+        """The structure of the model; its addresses are those of the arrays in `kept`."""
+        program, settings, kept = self.program, self.settings, self.kept
         assert program.logits is not None
-        self.model = ModelRow(
+        return ModelRow(
             layer_count=len(program.layers),
-            **{name: ctypes.addressof(self.kept[name]) for name in ("layers", "weights", "activations")},
-            **{name: self.kept[name].ctypes.data for name in ("is_bfloat16", "widths", "strides", "scores", "tops")},
+            **{name: ctypes.addressof(kept[name]) for name in ("layers", "weights", "activations")},
+            **{name: kept[name].ctypes.data for name in ("is_bfloat16", "widths", "strides", "scores", "tops")},
             logits=program.logits.number,
             cache=self.cache.ctypes.data,
             pages=settings.pages,
