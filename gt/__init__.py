@@ -139,6 +139,7 @@ _PARTS = [
     "onnx",
     "optim",
     "persistent",
+    "profiler",
     "random",
     "signal",
     "sparse",

@@ -74,6 +74,7 @@ from . import nn as nn
 from . import onnx as onnx
 from . import optim as optim
 from . import persistent as persistent
+from . import profiler as profiler
 from . import random as random
 from . import signal as signal
 from . import sparse as sparse

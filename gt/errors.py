@@ -63,6 +63,10 @@ class ArgumentTypeError(TypeError, RuntimeError):
     """An argument of an op of the wrong type or dtype."""
 
 
+class UnsupportedDTypeError(ArgumentTypeError, NotImplementedError):
+    """An op has no kernel for tensors of this dtype, in PyTorch either."""
+
+
 class ArgumentIndexError(IndexError, RuntimeError):
     """An axis or position that is not there."""
 

@@ -26,11 +26,11 @@ REASONS = {
         "sparse matrices are for products: gt.sparse.mm, gt.sparse.addmm; to_dense() for all else"
     ),
     r"Storage(Base)?$|storage|thread_safe_generator": "a tensor has no storage: its values lie on the workers",
-    r"^torch\.profiler$|^autograd\.(profiler|kineto|Profiler)|\.profiler|record_function|benchmark|Benchmark": (
+    r"^autograd\.(profiler|kineto|Profiler)|\.profiler|record_function|benchmark|Benchmark": (
         "`gt trace`, `gt doctor` and gt.debug show where time goes"
     ),
     r"^torch\.hub$": "gt.hub would run code from elsewhere: load weights with gt.load into a module of your own",
-    r"^utils\.tensorboard$": "write events by the package tensorboardX: from tensorboardX import SummaryWriter",
+    r"^utils\.tensorboard$": "import it by name, with the package tensorboard or tensorboardX: gt.utils.tensorboard",
     r"^nn\.utils\.prune$": "keep a mask as a buffer and write weight.mul_(mask) under no_grad() after each step",
     r"^nn\.utils\.parametrizations\.orthogonal$": "begin with nn.init.orthogonal_, and register_parametrization one's own",
     r"^autograd\.graph$": "what the tape saves lies on the workers: gt.utils.checkpoint saves less",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from gt.dispatcher import loads, patience, policy, signals
 from gt.dispatcher.admission import Admission, check_version
 from gt.dispatcher.drain import Drains
+from gt.dispatcher.held import HeldMessages
 from gt.dispatcher.observers import Observers, Watch
 from gt.dispatcher.questions import Questions
 from gt.dispatcher.reports import Reports
@@ -285,7 +285,7 @@ class Dispatcher:
             return
         for client in self.tables.clients.values():
             asked = [m for m in client.held if isinstance(m, Ask) and m.about in ("stats", "clients")]
-            client.held = deque(m for m in client.held if m not in asked)
+            client.held = HeldMessages(m for m in client.held if m not in asked)
             for message in asked:
                 yield from self._told(client, message)
 
@@ -320,6 +320,7 @@ class Dispatcher:
         """Forget a client's plans after its signals were resolved to other workers."""
         client.targets.clear()
         client.plans.clear()
+        client.replans += 1
 
     def lose(self, peer: str, why: str) -> list[Mail]:
         """A client or worker has disconnected: free the tensors it owned and answer the clients that wait for it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from gt.dispatcher.held import HeldMessages
 from gt.dispatcher.tables import Tables
 from gt.transport.messages import Batch, Failed, Mail, Note
 
@@ -42,4 +42,4 @@ def _unserved(tables: Tables, now: float) -> Iterable[Mail]:
         if now - client.since > JOINED:
             why = f"no worker has joined this dispatcher for {JOINED:g} s: start one with `gt-worker`"
             yield from [Mail(client.name, Failed(ticket, "GTError", why, id)) for m in reads for ticket, id, _ in m.gets]
-            client.held = deque(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)
+            client.held = HeldMessages(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)

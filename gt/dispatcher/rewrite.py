@@ -8,7 +8,8 @@ from typing import Any
 from gt.dispatcher import loads, policy, sharding
 from gt.dispatcher.flow import Flow
 from gt.dispatcher.plan import Plan, choose
-from gt.dispatcher.sharded_programs import ShardedProgram, filled, learn, marked
+from gt.dispatcher.planning import Planning
+from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.steps import Handed
 from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, results_of
 from gt.dispatcher.traces import choose_trace, expand
@@ -171,14 +172,8 @@ class Rewriter:
         if len(set(ids)) < len(ids) or len(use.definition.body) > LONG:
             code[position + 1 : position + 1] = [ins for _, ins in expand(client, use, call)]
             return
-        planned = expand(client, use, marked(use, call))
-        apart = flow.fork()
-        self.rewrite(client, [ins for _, ins in planned], apart)
-        for worker, instructions in apart.code.items():
-            flow.queue(worker).extend(filled(instructions, call))
-        sharded = learn(client, use, call, key[1:], apart.code, planned)
-        if sharded is not None:
-            client.plans[key] = sharded
+        planning = Planning(client, use, call, key)
+        client.unfinished = None if planning.advance(self, client, flow) else planning
 
     def _new_plan(self, client: Client, use: KindPlans | TracePlans, ins: tuple, key: tuple, flow: Flow) -> Any:
         """A plan for an instruction; None if an operand is lost, and then its results are marked as lost."""

@@ -4,6 +4,7 @@ instruction per worker."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from gt.dispatcher import policy
@@ -11,7 +12,7 @@ from gt.dispatcher.flow import Flow
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, TracePlans
 from gt.ops import Kind
 from gt.program import Hole, Instruction, Program
-from gt.program.code import by_result, walk
+from gt.program.code import KindOf, by_result, walk
 from gt.program.stretch import Stretch, flat, pick
 from gt.program.wire import TraceDef, write
 
@@ -64,30 +65,42 @@ class ShardedProgram:
 def learn(
     client: Client, use: TracePlans, call: tuple, before: tuple, codes: dict[int, list],
     planned: list[tuple[Instruction | None, tuple]],
-) -> ShardedProgram | None:  # fmt: skip
-    """The sharded program of an expanded call, for later calls. `before` are the entries of its inputs, `planned` its
-    instructions. None where one of its tensors was lost."""
+) -> Iterator[ShardedProgram | int]:  # fmt: skip
+    """The sharded program of an expanded call, for later calls, after the number of instructions of each part of the work.
+    `before` are the entries of its inputs, `planned` its instructions. None where one of its tensors was lost."""
     entries = client.entries
     made = [entries.get(id) for id in call[use.form.results]]
     after = {at: entries.get(call[at]) for at in use.tensor_positions if at not in use.dies}
     if not all(isinstance(x, Entry) for x in (*made, *after.values())):
-        return None
+        return
     number = client.last_local - 1
     position_of = {call[at]: at for at in sorted(use.form.ids)}
     tags, lines = _tags(client, planned, position_of), {code[1]: ins.line for ins, code in planned if ins is not None}
     definitions, picks = {}, {}
     for worker, code in codes.items():
-        share = _share(client, number, code, position_of, tags, lines, use.program.compile)
+        stretch = Stretch(code, _kind_of(client))
+        yield len(code) // 3
+        share = _share(stretch, number, position_of, tags, lines, use.program.compile)
         if share is None:
-            return None
+            return
+        yield len(code) // 2
         definitions[worker] = write(share[0])
         picks[worker] = (len(call), *share[1])
+        yield len(code) // 6
     client.last_local = client.locals["trace", number] = number
     joint = ShardedProgram(number, definitions, picks)
     joint.entries = tuple(x for x in made if isinstance(x, Entry))
     was = dict(zip(use.tensor_positions, before))
     joint.relaid = tuple((at, x) for at, x in after.items() if isinstance(x, Entry) and x is not was[at])
-    return joint
+    yield joint
+
+
+def _kind_of(client: Client) -> KindOf:
+    def kind_of(number: int) -> Kind | None:
+        use = client.uses.get(number)
+        return use.kind if isinstance(use, KindPlans) else client.kinds.get(number)
+
+    return kind_of
 
 
 def _tags(client: Client, planned: list[tuple[Instruction | None, tuple]], position_of: dict[int, int]) -> dict[Any, int]:
@@ -104,25 +117,18 @@ def _tags(client: Client, planned: list[tuple[Instruction | None, tuple]], posit
 
 
 def _share(
-    client: Client, number: int, code: list[tuple], position_of: dict[int, int], tags: dict[Any, int], lines: dict[Any, str],
-    compile: bool,
+    stretch: Stretch, number: int, position_of: dict[int, int], tags: dict[Any, int], lines: dict[Any, str], compile: bool
 ) -> tuple[Program, tuple[int, ...]] | None:  # fmt: skip
     """One worker's share of a call as a program, and the positions of its results, inputs and numbers in the client's call.
     None if it uses tensors that are not in the call."""
-
-    def kind_of(number: int) -> Kind | None:
-        use = client.uses.get(number)
-        return use.kind if isinstance(use, KindPlans) else client.kinds.get(number)
-
-    stretch = Stretch(code, kind_of)
     left = stretch.left
-    known = flat(code)
+    known = flat(stretch.code)
     inputs = [*(known[p] for p in stretch.first_at), *stretch.rest]
     if not all(id in position_of for id in (*inputs, *left)):
         return None
     slots: dict[int, int] = {}  # number of the hole, by position in the call
     holes: dict[int, int] = {}
-    for at, ins, kind, form in walk(code, kind_of):
+    for at, ins, kind, form in walk(stretch.code, stretch.kind_of):
         for i in form.numbers:
             if type(ins[i]) is Hole:
                 holes[at + i] = slots.setdefault(ins[i].index, len(slots))

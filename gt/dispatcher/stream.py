@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 
 from gt.dispatcher import policy, sharding
+from gt.dispatcher.definitions import PendingDefinitions
 from gt.dispatcher.flow import Flow
+from gt.dispatcher.held import weight
 from gt.dispatcher.observers import Observers
+from gt.dispatcher.planning import SOLO
 from gt.dispatcher.reports import Reports
 from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.sharded_programs import ShardedProgram
-from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, WorkerState, results_of
-from gt.errors import ProtocolError
+from gt.dispatcher.tables import Client, Entry, Lost, Refused, Tables, TracePlans, WorkerState, results_of
 from gt.program.code import FREES, is_client_kind
-from gt.program.wire import TraceDef
 from gt.transport import checks
 from gt.transport.checks import TooMuch
 from gt.transport.messages import (
@@ -25,18 +26,10 @@ from gt.transport.messages import (
     Done,
     Failed,
     Fetch,
-    KindDef,
     Mail,
     Run,
     size_of,
 )  # fmt: skip
-
-SOLO = 16  # instructions of one worker that take as long to plan as a worker's part of one for several
-
-
-def _size(use: Any) -> int:
-    """The weight of a kind or trace against the maximum that a client may have."""
-    return checks.size(use.definition) if isinstance(use, KindPlans) else 1
 
 
 class Stream:
@@ -61,16 +54,17 @@ class Stream:
 
     def hold(self, client: Client, message: Any) -> None:
         """Hold a message until a worker joins, an upload arrives or the workers catch up."""
-        held = sum(1 + len(m.code) if isinstance(m, Batch) else 1 for m in (*client.held, message))
+        held = client.held.size + weight(message)
         if held > checks.HELD:
             raise TooMuch(f"{held} instructions wait for a worker or an upload: the most are {checks.HELD}")
         client.held.append(message)
 
     def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
-        self._define(client, batch, flow)
-        stop = self.rewriter.rewrite(client, batch.code, flow, whole=False)
-        self.rewriter.left -= len(batch.code) // SOLO
+        stop: int | None = 0
+        if self._ready(client, batch, flow):
+            stop = self.rewriter.rewrite(client, batch.code, flow, whole=False)
+            self.rewriter.left -= len(batch.code) // SOLO
         if stop is not None:
             done = batch.code[:stop]
             rest = Batch(batch.serial, (), batch.code[stop:], batch.gets, batch.ack, batch.forget, (), batch.drops)
@@ -132,43 +126,24 @@ class Stream:
         client.ahead = before and any(n - client.executed.get(w, 0) > checks.AHEAD for w, n in client.sent.items())
         return before and not client.ahead
 
-    def _define(self, client: Client, batch: Batch, flow: Flow) -> None:
-        """Define kinds and traces; an invalid one is kept as `Refused`, with the reason."""
-        if not batch.kinds and not batch.traces:
-            return
-        definitions: list[KindDef | TraceDef] = [*batch.kinds, *batch.traces]
-        client.traced += sum(checks.length(trace) for trace in batch.traces)
-        if client.traced > checks.TRACED:
-            raise TooMuch(f"{client.traced} instructions in the traces of a client: the most are {checks.TRACED}")
-        for definition in definitions:
-            number = definition.number
-            if (
-                not is_client_kind(number) or number in client.uses
-            ):  # a number cannot be redefined: workers get its definition once
-                flow.refused.append(f"number {number} is already defined as another kind or trace")
-                continue
-            try:
-                client.uses[number] = self._use(client, definition)
-            except ProtocolError as wrong:
-                client.uses[number] = Refused(definition, str(wrong)[:500])
-                flow.refused.append(str(wrong))
-            client.known += _size(client.uses[number])
-
-    def _use(self, client: Client, definition: KindDef | TraceDef) -> KindPlans | TracePlans:
-        if isinstance(definition, TraceDef):
-            return TracePlans(definition, client.uses)
-        kind = checks.kind_in(definition)
-        if kind.row.collective:
-            raise ProtocolError(f"{kind.row} cannot be defined by a client: only the dispatcher writes it")
-        return KindPlans(definition, kind)
+    def _ready(self, client: Client, batch: Batch, flow: Flow) -> bool:
+        """Define what a batch defines, or continue what was begun of it. Returns whether all is done within this slice."""
+        begun, client.unfinished = client.unfinished, None
+        if batch.kinds or batch.traces:
+            begun = PendingDefinitions(client, batch)
+        if begun is None or begun.advance(self.rewriter, client, flow):
+            return True
+        client.unfinished = begun
+        self.tables.cut_short(client)
+        return False
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """Forget traces and their sharded programs, and return the numbers of both. Kinds stay, as other traces use them."""
         gone = {n for n in numbers if is_client_kind(n) and isinstance(client.uses.get(n), (TracePlans, Refused))}
         for number in gone:
             dropped = client.uses.pop(number)
-            client.known -= _size(dropped)
-            client.traced -= checks.length(dropped.definition) if isinstance(dropped, TracePlans) else 0
+            client.known -= dropped.size
+            client.traced -= dropped.instructions if isinstance(dropped, TracePlans) else 0
         joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}
         client.locals = {k: n for k, n in client.locals.items() if n not in joints}
         for told in client.told.values():
@@ -192,8 +167,8 @@ class Stream:
         """Forget the kinds below the previous bound; another thread of the client may still use kinds below this one."""
         last, client.forget = client.forget, below
         client.uses = {n: u for n, u in client.uses.items() if n >= last or u is FREES}
-        client.traced = sum(checks.length(u.definition) for u in client.uses.values() if isinstance(u, TracePlans))
-        client.known = sum(_size(u) for u in client.uses.values())
+        client.traced = sum(u.instructions for u in client.uses.values() if isinstance(u, TracePlans))
+        client.known = sum(u.size for u in client.uses.values() if u is not FREES)
         client.plans = {k: p for k, p in client.plans.items() if k[0] >= last}
         client.plans = {k: p for k, p in client.plans.items() if p.solo is not None}
         client.locals.clear()  # workers that forget drop all kinds with negative numbers

@@ -9,15 +9,17 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
+from gt.dispatcher.held import HeldMessages
 from gt.dispatcher.hosts import Hosts
 from gt.dispatcher.steps import RESERVED
 from gt.dispatcher.users import OWNER, User
 from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.program import wire
-from gt.program.code import FREES, Form, arguments, kind_table
+from gt.program.code import FREES, Form, KindOf, arguments, kind_table
 from gt.program.wire import TraceDef
 from gt.spec import Interned, Layout, Shard, Spec, interned
+from gt.transport import checks
 from gt.transport.addresses import host_key
 from gt.transport.messages import Came, KindDef, Peer, Reached
 
@@ -65,6 +67,7 @@ class Refused:
     results is unknown."""
 
     __slots__ = ("number", "lost", "result_count", "dies", "length", "form")
+    size = 1  # as `KindPlans.size`
 
     def __init__(self, definition: KindDef | TraceDef, why: str) -> None:
         self.number, self.length = definition.number, -1  # no instruction has this length
@@ -82,41 +85,47 @@ class TracePlans:
 
     __slots__ = (
         "definition", "program", "form", "result_count", "tensor_positions", "tensor_count", "length", "loads", "dies", "kinds",
-        "specs", "results", "signal", "makes",
+        "specs", "results", "signal", "makes", "instructions",
     )  # fmt: skip
+    size = 1  # as `KindPlans.size`
 
-    def __init__(self, definition: TraceDef, known: dict[int, Any]) -> None:
-        program = self.program = wire.read(definition, partial(_computed, known))
+    def __init__(self, reader: wire.TraceReader, known: dict[int, Any]) -> None:
+        definition, program, specs = reader.definition, reader.program(), reader.specs
+        self.program, self.instructions = program, checks.length(definition)
         form = self.form = Form.of_call(len(program.results), program.inputs, program.holes)
-        specs = program.specs
         self.definition, self.result_count, self.loads, self.signal = definition, form.result_count, False, ""
         self.specs = tuple(specs.get(i) for i in range(1, 1 + program.inputs))  # None: any spec
         self.results = tuple(specs[r] for r in program.results)
         self.tensor_positions, self.tensor_count, self.length = form.tensor_positions, program.inputs, form.length
         self.dies = tuple(form.at(i) for i in program.dying)
-        self.kinds = sorted(program.kinds)
+        self.kinds = sorted(reader.kinds)
         inner = [known[n] for n in self.kinds]
         self.makes = any(
             not u.tensor_positions and not u.signal for u in inner
         )  # whether it creates tensors, which are placed on the worker with most room
 
 
-def _computed(known: dict[int, Any], number: int) -> Kind | None:
-    """A client's kind by number, if programs may use it."""
-    use = known.get(number)
-    return use.kind if isinstance(use, KindPlans) and not use.loads else None
+def computed(known: dict[int, Any]) -> KindOf:
+    """A client's kinds by number that programs may use."""
+
+    def kind_of(number: int) -> Kind | None:
+        use = known.get(number)
+        return use.kind if isinstance(use, KindPlans) and not use.loads else None
+
+    return kind_of
 
 
 class KindPlans:
-    """A client's kind: its definition, its meaning, and the positions of tensors in its instructions."""
+    """A client's kind: its definition, its meaning, and the positions of tensors in its instructions. `size` is its weight
+    against the most that a client may have."""
 
     __slots__ = (
         "definition", "kind", "form", "result_count", "tensor_positions", "tensor_count", "length", "loads", "dies", "specs",
-        "results", "signal",
+        "results", "signal", "size",
     )  # fmt: skip
 
-    def __init__(self, definition: KindDef, kind: Kind) -> None:
-        self.definition, self.kind, self.signal = definition, kind, kind.signal
+    def __init__(self, definition: KindDef, kind: Kind, size: int = 1) -> None:
+        self.definition, self.kind, self.signal, self.size = definition, kind, kind.signal, size
         form = self.form = Form.of(kind)
         self.result_count, self.length = form.result_count, form.length
         self.tensor_positions, self.tensor_count = form.tensor_positions, len(form.tensor_positions)
@@ -144,7 +153,7 @@ class Client:
     plans: dict[tuple, Any] = field(default_factory=dict)
     told: dict[int, set[int]] = field(default_factory=dict)  # numbers of the kinds whose definition each worker has
     home: int | None = None  # the worker for this client's new tensors without a signal
-    held: deque[Any] = field(default_factory=deque)  # batches and later messages that wait for a worker or an upload
+    held: HeldMessages = field(default_factory=HeldMessages)  # batches and later messages that wait for a worker or an upload
     attached: set[int] = field(default_factory=set)  # workers that it has connected to
     unheard: dict[int, float] = field(default_factory=dict)  # others that have work of its: since when; inf where it was told
     loading: int | None = None  # the tensor whose load waits for the client
@@ -155,6 +164,8 @@ class Client:
     sent: dict[int, int] = field(default_factory=dict)  # work sent to each worker, by `size_of`
     executed: dict[int, int] = field(default_factory=dict)  # the executed part of it
     cut: bool = False  # the rest of its last message is held until other clients have had their turns
+    unfinished: Any = None  # PendingDefinitions, or the Planning of a call, of its last message
+    replans: int = 0  # how often its plans were dropped as workers or signals changed
     ahead: bool = False  # a worker has more of its work in flight than the bound
     traced: int = 0  # instructions in its traces
     known: int = 0  # kinds and traces; one with many operands counts as several

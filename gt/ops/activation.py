@@ -5,26 +5,30 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from gt.errors import UnsupportedDTypeError
 from gt.ops import table
 from gt.ops.elementwise import ONE, X, no_bools
 from gt.ops.rules import by_axis, pointwise_float
 from gt.ops.table import Operand, Try
-from gt.spec import Spec
+from gt.spec import DType, Spec, int8, int16, int32, int64, uint8
 
 op = partial(table.op, pointwise=True, shard=by_axis)
 
 PAIR: Try = ((X, X), {})
+INTEGERS = (uint8, int8, int16, int32, int64)
 ROOT_HALF = math.sqrt(0.5)
 ROOT_TWO_BY_PI = math.sqrt(2.0 / math.pi)
 GELU_ZERO = -1e4  # gelu is zero from here down, in every dtype; the product that gives it must not have infinity as a factor
 
 
-def floats(name: str):
-    """The first operand's Spec: a floating-point tensor."""
+def floats(name: str, *whole: DType):
+    """The first operand's Spec: a floating-point tensor, or one of these dtypes of whole numbers."""
 
     def rule(a: Spec, *rest: Operand, **_: object) -> Spec:
-        if a.dtype.rank < 2:
-            raise TypeError(f"{name}: expected a floating-point tensor, got {a.dtype.name}: cast with .float() first")
+        if a.dtype.rank < 2 and a.dtype not in whole:
+            raise UnsupportedDTypeError(
+                f"{name}: expected a floating-point tensor, got {a.dtype.name}: cast with .float() first"
+            )
         return a
 
     return rule

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from itertools import product
 
-from gt.ops.activation import floats
+from gt.ops.activation import INTEGERS, floats
 from gt.ops.estimate import CONV_PRODUCT
 from gt.ops.table import Kind, Rule, op
-from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
+from gt.spec import REPLICATE, DType, Partial, Placement, Shape, Shard, Spec, float32, int64
 
 
-def _check(name: str, a: Spec, w: Spec, bias: tuple[Spec, ...], channels: int) -> None:
-    floats(name)(a)
+def _check(name: str, a: Spec, w: Spec, bias: tuple[Spec, ...], channels: int, *whole: DType) -> None:
+    floats(name, *whole)(a)
     if any(s.dtype is not a.dtype for s in (w, *bias)):
         names = ", ".join(s.dtype.name for s in (a, w, *bias))
         raise TypeError(f"{name}: expected one dtype, got {names}")
@@ -25,7 +25,7 @@ def _check(name: str, a: Spec, w: Spec, bias: tuple[Spec, ...], channels: int) -
 
 
 def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> Spec:
-    _check("conv", a, w, bias, w.shape[0])
+    _check("conv", a, w, bias, w.shape[0], *INTEGERS)
     if a.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ValueError(f"cannot convolve {a.shape} by {w.shape} in {groups} groups: expected {w.shape[1] * groups} channels")
     out = tuple((d + 2 * p - e * (k - 1) - 1) // s + 1
@@ -36,7 +36,7 @@ def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> S
 
 
 def _transpose(a: Spec, w: Spec, *bias: Spec, size, stride, padding, dilation, groups) -> Spec:
-    _check("conv_transpose", a, w, bias, w.shape[1] * groups)
+    _check("conv_transpose", a, w, bias, w.shape[1] * groups, int64)
     if a.shape[1] != w.shape[0] or w.shape[0] % groups:
         raise ValueError(f"cannot convolve {a.shape} by {w.shape} transposed: expected {w.shape[0]} channels")
     return Spec((a.shape[0], w.shape[1] * groups, *size), a.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from gt.ops.activation import floats
+from gt.ops.activation import INTEGERS, floats
 from gt.ops.table import Kind, Rule, op
 from gt.spec import Partial, Shape, Shard, Spec, float32, int64
 
@@ -35,11 +35,13 @@ def _outer(kind: Kind) -> list[Rule]:
 
 
 def _outer_linear(kind: Kind) -> list[Rule]:
-    return [*_outer(kind), ((Partial(),), (Partial(),))]
+    """Whole numbers are rounded, which the terms of a sum must not be one by one."""
+    linear = kind.ins[0].dtype.rank > 1
+    return [*_outer(kind), ((Partial(),), (Partial(),))] if linear else _outer(kind)
 
 
 def _max_shape(a: Spec, *, kernel, stride, padding, dilation, ceil) -> tuple[Spec, ...]:
-    floats("max_pool")(a)
+    floats("max_pool", *(INTEGERS if len(kernel) > 1 else ()))(a)
     shape = _out("max_pool", a.shape, kernel, stride, padding, dilation, ceil)
     return Spec(shape, a.dtype), Spec(shape, int64)
 
@@ -109,7 +111,7 @@ def _max_pull(gs, ys, ins, kernel, **_):
 
 
 def _average(a: Spec, *, kernel, stride, padding, ceil, padded, divisor) -> Spec:
-    floats("avg_pool")(a)
+    floats("avg_pool", int64)(a)
     return Spec(_out("avg_pool", a.shape, kernel, stride, padding, (1,) * len(kernel), ceil), a.dtype)
 
 
@@ -134,10 +136,12 @@ def _avg_pool(xp, a, *, kernel, stride, padding, ceil, padded, divisor):
     n = len(kernel)
     shape = _out("avg_pool", tuple(a.shape), kernel, stride, padding, (1,) * n, ceil)
     y, axes = xp.zeros(shape, dtype=a.dtype), tuple(range(a.ndim - n, a.ndim))
+    whole = a.dtype == xp.dtype(int64.code)
     if 0 in shape:
         return y
     for at, met, count in _shares(tuple(a.shape[-n:]), shape[-n:], kernel, stride, padding, padded, divisor):
-        y = xp.setitem(y, (..., *at), xp.sum(a[(..., *met)], axis=axes) / count)
+        total = xp.sum(a[(..., *met)], axis=axes)
+        y = xp.setitem(y, (..., *at), xp.sign(total) * (xp.abs(total) // count) if whole else total / count)
     return y
 
 

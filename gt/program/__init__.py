@@ -158,7 +158,10 @@ def with_frees(instructions: Sequence[Instruction], alive: set[int]) -> tuple[In
     for value, index in last_uses(instructions).items():
         if value not in alive:
             ends.setdefault(index, []).append(value)
-    return tuple([replace(ins, frees=tuple(ends.get(i, ()))) for i, ins in enumerate(instructions)])
+    return tuple([
+        Instruction(ins.number, ins.kind, ins.results, ins.operands, tuple(ends.get(i, ())), ins.line, ins.parts)
+        for i, ins in enumerate(instructions)
+    ])  # fmt: skip
 
 
 def run(

@@ -56,10 +56,14 @@ def write(program: Program) -> TraceDef:
 
 def read(definition: TraceDef, kind_of: KindOf) -> Program:
     """The program of a definition. Raises ProtocolError if the definition is invalid."""
-    return _Reader(definition, kind_of).program()
+    reader = TraceReader(definition, kind_of)
+    reader.advance(len(definition.body))
+    return reader.program()
 
 
-class _Reader:
+class TraceReader:
+    """Reads a definition, in parts if it is long."""
+
     def __init__(self, definition: TraceDef, kind_of: KindOf) -> None:
         self.definition, self.kind_of = definition, kind_of
         if not 0 <= definition.inputs <= sum(map(len, definition.body)):
@@ -74,19 +78,32 @@ class _Reader:
                     raise self.wrong(f"two holes at position {position}")
                 self.hole[position] = i
         self.found = 0  # positions of holes that were found to be numbers
-        self.rows: list[list[Any]] = []  # number, kind, results, operands, frees
+        self.kinds: dict[Any, Kind] = {}  # by number
+        self.instructions: list[Instruction] = []  # all but the last, behind which values may be freed
+        self.row: dict[str, Any] = {}  # of the last: number, kind, results, operands
+        self.frees: list[int] = []  # values that are freed behind it
+        computing = sum(not is_free(code) for code in definition.body) if definition.lines else 0
+        self.lines = definition.lines if len(definition.lines) == computing else ()
+        self.index = 0  # of the next instruction
         self.early: list[int] = []  # values freed before the first instruction
 
     def wrong(self, what: str) -> ProtocolError:
         return ProtocolError(f"invalid trace {self.definition.number}: {what}")
 
-    def program(self) -> Program:
-        found = self.definition
-        for index, code in enumerate(found.body):
-            if is_free(code):
-                self._free(code)
+    def advance(self, count: int) -> bool:
+        """Read so many instructions more. Returns whether all are read."""
+        body = self.definition.body
+        for index in range(self.index, min(self.index + count, len(body))):
+            if is_free(body[index]):
+                self._free(body[index])
             else:
-                self._op(index, code)
+                self._op(index, body[index])
+        self.index += count
+        return self.index >= len(body)
+
+    def program(self) -> Program:
+        """The program, once all instructions are read."""
+        found = self.definition
         if not self.live.issuperset(found.results) or len(set(found.results)) != len(found.results):
             raise self.wrong(f"expected distinct, live values as results, got {found.results}")
         if any(r <= found.inputs for r in found.results):
@@ -95,20 +112,26 @@ class _Reader:
             raise self.wrong(f"expected holes at positions of numbers, got {found.holes}")
         if not all(0 <= i < found.inputs for i in found.dies) or len(set(found.dies)) != len(found.dies):
             raise self.wrong(f"expected distinct inputs to free, got {found.dies}")
-        if self.rows:
-            self.rows[0][4] += self.early
-        lines = found.lines if len(found.lines) == len(self.rows) else ("",) * len(self.rows)
-        instructions = tuple(
-            Instruction(number, kind, results, operands, tuple(frees), printable(line))
-            for (number, kind, results, operands, frees), line in zip(self.rows, lines)
+        self._end_row()
+        return Program(
+            found.number, found.inputs, tuple(self.instructions), found.results, len(found.holes), found.dies, found.compile
         )
-        return Program(found.number, found.inputs, instructions, found.results, len(found.holes), found.dies, found.compile)
 
     def _free(self, code: Encoded) -> None:
         if len(code) != 2 or type(code[1]) is not int or code[1] not in self.live:
             raise self.wrong(f"instruction {code} frees an unknown value")
         self.live.remove(code[1])
-        (self.rows[-1][4] if self.rows else self.early).append(code[1])
+        self.frees.append(code[1])
+
+    def _end_row(self) -> None:
+        """No more values are freed behind the last instruction."""
+        if self.row:
+            line = self.lines[len(self.instructions)] if self.lines else ""
+            frees, self.frees = (*self.frees, *self.early), []
+            self.early.clear()
+            self.instructions.append(Instruction(**self.row, frees=frees, line=printable(line)))
+        else:
+            self.early, self.frees = self.frees, []
 
     def _form(self, code: Encoded) -> tuple[Kind, Form]:
         kind = self.kind_of(code[0]) if code and type(code[0]) is int else None
@@ -136,7 +159,9 @@ class _Reader:
             if (index, i) in self.hole:
                 operands[form.operand(i)] = Hole(self.hole[index, i])
                 self.found += 1
-        self.rows.append([code[0], kind, results, tuple(operands), []])
+        self._end_row()
+        self.kinds[code[0]] = kind
+        self.row = {"number": code[0], "kind": kind, "results": results, "operands": tuple(operands)}
 
 
 def printable(line: str) -> str:

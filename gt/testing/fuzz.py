@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -18,15 +19,14 @@ from functools import cache
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 import gt
-from gt.client.scope import HERE, Scope
 from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.tables import Entry
 from gt.errors import ProtocolError
 from gt.ops import TABLE
 from gt.spec import Layout, Spec
+from gt.testing import hostile_worker
+from gt.testing.bystander import Bystander
 from gt.testing.cluster import Cluster
 from gt.testing.hostile import Hostile, record
 from gt.testing.schedule import Schedule
@@ -39,6 +39,8 @@ from gt.worker.peer_names import DISPATCHER
 
 MAX_SECONDS = 10.0  # most CPU seconds for one message
 STRETCH = 20_000  # messages of one seed to a cluster, and as many again to a dispatcher's core and a worker's core alone
+READS = 0.01  # share of messages after which the innocent client computes, and compares what it reads
+GROWTH = 20_000  # objects that caches may have kept at the end of a stretch
 REFUSED = "expected operands ["  # a worker's error for operands of other specs than the kind's
 
 
@@ -126,28 +128,16 @@ class Fuzz:
         for worker in self.pool.workers:
             worker.tell = self._told
         self.count = self.clients = 0
-        self.scope = Scope(self.pool.session())
-        with self._innocent():
-            self.x = gt.tensor(np.arange(12.0, dtype="float32").reshape(3, 4))
-            gt.register_config("fuzz", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
-            with gt.signal.context("fuzz"):
-                self.cut = self.x * 1.0
+        self.innocent = Bystander(self.pool, self.hostile.random)
         self.bad = self._next()
         self.tables: list[Any] = []
         self.sizes: list[int] = []
+        self.objects = 0
         self.well()
 
     def _told(self, line: str) -> None:
         if "Traceback" in line and "NotImplementedError" not in line:
             self.unexpected.append(line)
-
-    @contextmanager
-    def _innocent(self) -> Iterator[None]:
-        before, HERE.scope = HERE.scope, self.scope
-        try:
-            yield
-        finally:
-            HERE.scope = before
 
     def _next(self) -> Bad:
         self.clients += 1
@@ -155,14 +145,15 @@ class Fuzz:
 
     def go_on(self) -> None:
         """Deliver the messages; by a schedule, a part of them."""
+        r = self.hostile.random.random()
         if self.schedule is None:
             self.pool.hub.deliver()
-            return
-        self.schedule.some(12)
-        if self.hostile.random.random() < 0.1:
-            with self._innocent():
-                (self.cut * self.cut).sum(0).max()  # a collective without a read, between others
-                self.scope.session.flush(wait=False)
+        else:
+            self.schedule.some(12)
+            if r < 0.1:
+                self.innocent.compute()
+        if r > 1 - READS:
+            self.innocent.read()
 
     def run(self, count: int, seconds: float = float("inf")) -> int:
         """Send messages up to this number or time. Returns their number."""
@@ -202,25 +193,25 @@ class Fuzz:
 
     def well(self) -> None:
         """The innocent client computes right results, and no process holds more than at the start."""
-        with self._innocent():
-            expected = np.arange(12.0, dtype="float32").reshape(3, 4)
-            np.testing.assert_array_equal((self.x + self.x).numpy(), expected * 2)
-            np.testing.assert_allclose((self.cut @ self.cut.T).sum(0).numpy(), (expected @ expected.T).sum(0), rtol=1e-6)
-            assert self.x.sum().item() == 66.0
+        self.innocent.check()
         self.pool.settle()
         self.pool.dispatcher.tables.check()
         gc.collect()
         sizes = [len(kept._known) for kept in (Spec, Layout, Entry)]
         if not self.tables:
-            self.tables, self.sizes = self._tables(), sizes
+            self.tables, self.sizes, self.objects = self._tables(), sizes, len(gc.get_objects())
         assert self._tables() == self.tables, f"{self._tables()} where {self.tables} was"
         assert all(now < then + 20_000 for now, then in zip(sizes, self.sizes)), f"interned: {self.sizes}, then {sizes}"
+        assert (grown := len(gc.get_objects()) - self.objects) < GROWTH, f"{grown} objects more than at the start"
 
     def _tables(self) -> list[Any]:
         """Sizes of the state of each process."""
         tables = self.pool.dispatcher.tables
         spaces = [sorted(w.spaces.keys() - {self.bad.name}) for w in self.pool.workers]
-        return [len(tables.clients), len(tables.questions), len(tables.by_peer), spaces, len(self.pool.hub.parties)]
+        waiting = [len(w.backlog) + len(w.quotas.came) + w.collectives.late.total() for w in self.pool.workers]  # type: ignore[attr-defined]
+        cut = len(tables.cut) + len(tables.leaving) + sum(c.held.size for c in tables.clients.values())
+        sizes = [len(tables.clients), len(tables.questions), len(tables.by_peer), len(self.pool.hub.parties)]
+        return [*sizes, spaces, waiting, cut]
 
 
 def check_values(worker: Worker, client: str, sent: bool = True) -> None:
@@ -266,6 +257,13 @@ def runs(seed: int, count: int, sessions: Any) -> int:
     worker.handle(m.Mail(DISPATCHER, m.Drop("bad")))
     assert not worker.spaces and worker.parked is None
     return count
+
+
+def peers(seed: int, count: int, sessions: Any) -> int:
+    """Messages of a hostile worker. Returns their number."""
+    with _watched() as restart, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it may tell clients what it likes
+        return hostile_worker.fuzz(seed, count, restart)
 
 
 def noise(seed: int, count: int, sessions: Any) -> int:
@@ -329,7 +327,7 @@ def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> 
     try:
         scheduled = workers > 1 and bool(seed & 1 << 1)
         done = Fuzz(seed, workers, engine, sessions, scheduled).run(min(STRETCH, most), seconds)
-        for part, most_of_it in ((noise, STRETCH // 2), (runs, STRETCH // 2)):
+        for part, most_of_it in ((noise, STRETCH // 2), (runs, STRETCH // 4), (peers, STRETCH // 4)):
             if done < most and time.monotonic() - start < seconds:
                 more = min(most_of_it, most - done)
                 part(seed, more, sessions)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 TOKEN = 16  # bytes of the token by which a worker finds the connection of an attaching client
 WORD = struct.Struct("=Qq")  # number of a segment, and its size, or -1: the segment was dropped
 MOST = 4096  # most segments of one peer
+MOST_BYTES = (
+    2 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+)  # of these together: a sparse file may be larger than the address space
 UNCLAIMED = 256  # most connections whose client has not attached yet
 CREDENTIALS = struct.Struct("iII")  # process, user, group
 
@@ -138,8 +141,10 @@ class Channel:
         if size < 0:
             self.maps.pop(serial, None)  # stays valid for the arrays that still refer to it
         elif len(descriptors) == 1 and serial not in self.maps and len(self.maps) < MOST:
-            if fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS == SEALS:  # raises for a file that is no memory file
-                self.maps[serial] = mmap.mmap(descriptors[0], os.fstat(descriptors[0]).st_size)
+            sealed = fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS == SEALS  # raises for a file that is no memory file
+            length = os.fstat(descriptors[0]).st_size
+            if sealed and length + sum(map(len, self.maps.values())) <= MOST_BYTES:
+                self.maps[serial] = mmap.mmap(descriptors[0], length)
 
     def close(self) -> None:
         self.connection.close()

@@ -14,6 +14,7 @@ from gt.transport.messages import Mail, Peer, encode
 from gt.transport.sockets import open_socket, parts
 
 EARLY = 1024  # most messages kept of workers that are not announced yet
+EARLY_BYTES = 1 << 30  # most bytes of these
 
 
 class PeerSockets:
@@ -30,10 +31,13 @@ class PeerSockets:
         self.mailed["own host" if same_host else "other hosts"] += sum(map(len, mail.frames))
         self.sockets[index].send_multipart([encode(mail.message), *parts(mail.frames)])
 
-    def keep_early(self, token: str, message: Any, frames: tuple) -> None:
-        """Keep a message of a worker that the dispatcher has not announced to this one yet."""
-        if len(self.early) < EARLY:
+    def keep_early(self, token: str, message: Any, frames: tuple) -> bool:
+        """Keep a message of a worker that the dispatcher has not announced to this one yet. Returns whether there is room."""
+        kept = sum(len(f) for _, _, those in self.early for f in those) if frames else 0
+        room = len(self.early) < EARLY and kept + sum(map(len, frames)) <= EARLY_BYTES
+        if room:
             self.early.append((token, message, frames))
+        return room
 
     def meet(self, peers: dict[int, Peer], receive: Callable[[str, Any, tuple], None]) -> None:
         """The set of workers changed: close the sockets to lost ones, and receive the early mail of new ones."""

@@ -12,7 +12,18 @@ import pytest
 
 import gt
 
-PARTS = ["gt.amp", "gt.autograd", "gt.client.functions", "gt.data", "gt.files", "gt.func", "gt.nn", "gt.optim", "gt.utils"]
+PARTS = [
+    "gt.amp",
+    "gt.autograd",
+    "gt.client.functions",
+    "gt.data",
+    "gt.files",
+    "gt.func",
+    "gt.nn",
+    "gt.optim",
+    "gt.profiler",
+    "gt.utils",
+]
 
 
 def modules() -> list[str]:

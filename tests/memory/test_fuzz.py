@@ -20,6 +20,7 @@ from gt.transport import messages as m
 from gt.transport.checks import kind_in
 from gt.transport.messages import KindDef
 from gt.worker import executor
+from gt.worker.core import Worker
 from gt.worker.fair_queue import FairQueue
 
 SESSIONS: list[list[m.Message]] = []
@@ -81,6 +82,31 @@ def test_the_fuzzer_notices_a_read_without_an_answer(sessions: list[list[m.Messa
     monkeypatch.setattr(Stream, "_get", forgetful)
     with pytest.raises(AssertionError, match="were not answered"):
         Fuzz(1, 2, sessions=sessions).run(2_000)
+
+
+def test_the_fuzzer_notices_a_wrong_value_of_a_bystander(
+    sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the end of a client spoils what another has, it does."""
+    drop = Worker._drop
+
+    def spoiling(self: Any, client: str) -> None:
+        drop(self, client)
+        for values in self.spaces.values():
+            values.table.update({id: a + 1 for id, a in values.table.items() if getattr(a, "dtype", None) == "float32"})
+
+    monkeypatch.setattr(Worker, "_drop", spoiling)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        Fuzz(1, 2, sessions=sessions).run(1_000)
+
+
+def test_the_fuzzer_notices_objects_that_are_kept(sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(fuzz, "GROWTH", 1_000)
+    run = Stream.run
+    monkeypatch.setattr(Stream, "run", lambda self, client, batch: kept.append([batch]) or run(self, client, batch))
+    with pytest.raises(AssertionError, match="objects more than at the start"):
+        Fuzz(1, 2, sessions=sessions).run(1_000)
 
 
 def test_stretches_that_no_dispatcher_would_write_harm_no_worker(sessions: list[list[m.Message]]) -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,6 +69,61 @@ def test_backend_settings_are_modules_that_take_assignments() -> None:
     gt.backends.cuda.matmul.allow_tf32 = True
     assert gt.backends.cudnn.benchmark and not gt.backends.mps.is_available() and not cudnn.is_available()
     cudnn.benchmark = gt.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_summary_writer_is_given_the_values_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("torch.utils.tensorboard", "tensorboardX"):
+        monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        from gt.utils.tensorboard import SummaryWriter
+    written: list[Any] = []
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            self.log_dir = folder
+
+        def add_scalars(self, *args: Any, **settings: Any) -> None:
+            written.append((args, settings))
+
+        def close(self) -> None:
+            written.append("closed")
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Writer))
+    from gt.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter("runs") as writer:
+        writer.add_scalars("loss", {"a": gt.ones(2, requires_grad=True).sum()}, global_step=gt.tensor(3))
+        assert writer.log_dir == "runs"
+        with pytest.raises(NotImplementedError, match="gt.debug.programs"):
+            writer.add_graph(gt.nn.Linear(1, 1))
+    [(args, settings), closed] = written
+    assert args == ("loss", {"a": 2.0}) and isinstance(args[1]["a"], np.ndarray)
+    assert settings == {"global_step": 3} and closed == "closed"
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_profile_counts_ops_in_the_steps_of_its_schedule(tmp_path: Path) -> None:
+    with gt.profiler.profile(activities=[gt.profiler.ProfilerActivity.CPU]) as prof, gt.profiler.record_function("step"):
+        gt.ones(2, 2) @ gt.ones(2, 2)
+    assert {e.key: e.count for e in prof.key_averages()} == {"full": 2, "matmul": 1}
+    table = prof.key_averages().table(sort_by="count", row_limit=1).splitlines()
+    assert len(table) == 2 and table[1].split()[:2] == ["full", "2"]
+    prof.export_chrome_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["name"] for e in events] == ["full", "full", "matmul"] and all(e["dur"] > 0 for e in events)
+    plan: dict[str, Any] = {"wait": 1, "warmup": 1, "active": 2, "repeat": 2, "skip_first": 1}
+    ours, theirs = gt.profiler.schedule(**plan), torch.profiler.schedule(**plan)
+    assert [ours(i).name for i in range(12)] == [theirs(i).name for i in range(12)]
+    seen: list[list[int]] = []
+    ready = lambda p: seen.append([p.step_num, sum(e.count for e in p.key_averages())])  # noqa: E731
+    with gt.profiler.profile(schedule=ours, on_trace_ready=ready) as prof:
+        for _ in range(12):
+            gt.ones(2).sum().item()
+            prof.step()
+    assert seen == [[5, 4], [9, 4]]
+    with pytest.raises(NotImplementedError, match="export_chrome_trace"):
+        gt.profiler.tensorboard_trace_handler("runs")
 
 
 def test_onnx_export_says_what_to_do_instead() -> None:
@@ -218,7 +278,7 @@ def test_a_fork_of_the_random_numbers_draws_none_of_those_behind_it() -> None:
 
 
 @pytest.mark.parametrize("name, why", [("complex32", "complex64"), ("hash_tensor", "uint64"), ("uint16", "tensors are of bool"),
-                                       ("qint8", "no quantized"), ("profiler", "gt trace"), ("nothing_known", "")])  # fmt: skip
+                                       ("qint8", "no quantized"), ("hub", "gt.load"), ("nothing_known", "")])  # fmt: skip
 def test_a_name_that_is_lacking_says_why(name: str, why: str) -> None:
     with pytest.raises(AttributeError, match=f"no attribute {name!r}.*{why}"):
         getattr(gt, name)

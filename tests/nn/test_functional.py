@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,3 +113,38 @@ def test_a_wrong_argument_is_refused_on_the_users_line(call) -> None:
 def test_a_softmax_wants_its_axis() -> None:
     with gt.testing.cluster(), pytest.raises(TypeError, match="axis|dim"):
         F.softmax(gt.ones(2))
+
+
+WHOLE = ("bool", "uint8", "int8", "int16", "int32", "int64")
+
+
+def _of_whole_numbers(m: Any, call: str, n: int, dtype: str) -> Any:
+    """The result of a layer of whole numbers, or the type of its error."""
+    run = getattr(m.nn.functional, f"{call}{n}d")
+    image = (m.arange(2 * 6**n) * 7 % 23 - 11).reshape(1, 2, *[6] * n).to(getattr(m, dtype))
+    weight = (m.arange(4 * 3**n) % 5 - 2).reshape(2, 2, *[3] * n).to(getattr(m, dtype))
+    bias = m.arange(2).to(getattr(m, dtype))
+    try:
+        found = run(image, weight, bias, stride=2, padding=1) if "conv" in call else run(image, 2)
+    except NotImplementedError:
+        return NotImplementedError
+    return str(found.dtype).split(".")[-1], found.tolist()
+
+
+@pytest.mark.parametrize("engine", ["pytorch", "numpy"])
+@pytest.mark.parametrize("call", ["max_pool", "avg_pool", "conv", "conv_transpose", "adaptive_max_pool", "adaptive_avg_pool"])
+def test_layers_of_whole_numbers_are_pytorch_s_or_its_error(call: str, engine: str) -> None:
+    with gt.testing.cluster(engine=engine):
+        for n in (1, 2, 3):
+            for dtype in WHOLE:
+                assert _of_whole_numbers(gt, call, n, dtype) == _of_whole_numbers(torch, call, n, dtype), (n, dtype)
+
+
+def test_an_average_of_whole_numbers_is_rounded_after_its_terms_are_summed() -> None:
+    value = torch.arange(2 * 3 * 8 * 8).reshape(2, 3, 8, 8) * 5 % 7
+    with gt.testing.cluster(3):
+        gt.register_config("terms", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
+        with gt.signal.context("terms"):
+            rows = gt.tensor(value.numpy())
+        found = gt.nn.functional.avg_pool2d(rows.sum(0, keepdim=True), 3)
+        assert found.tolist() == torch.nn.functional.avg_pool2d(value.sum(0, keepdim=True), 3).tolist()

@@ -26,20 +26,16 @@ OUT = {
 TIES = "which of equal elements comes first is nobody's promise unless stable=True is"
 FIXED_POINT = "PyTorch resizes uint8 images by fixed-point weights: one more or less than the rounded value here and there"
 NUMPY = "the NumPy engine refuses an integer that its dtype cannot hold, or a negative power of one, where PyTorch wraps"
-FLOATS = "for floats only; PyTorch computes it for whole numbers, which GT refuses with an error"
 REAL = "for real numbers only; GT refuses complex ones with an error"
 NARROW = "float16 and bfloat16 are refused with an error"
 OVERFLOW = "PyTorch's overflows in float16 (or bfloat16), where GT computes in float32 and rounds the result"
 INFINITE = "infinite at poles; PyTorch gives large numbers for int8 and int16 there"
-POOLS = [f"nn.functional.{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "local_response_norm", "max_pool2d")]
 CONVS = [f"nn.functional.conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)]
 GAMMAS = [f"polygamma.polygamma_n_{n}" for n in range(5)]
 RESIZED = [f"nn.functional.{name}" for name in ("interpolate.bicubic", "interpolate.bilinear", "upsample_bilinear")]
 DTYPES = {
     **dict.fromkeys(("argsort", "kthvalue", "sort", "topk"), TIES),
-    **dict.fromkeys((*POOLS, "nn.functional.max_pool3d"), FLOATS),
-    **dict.fromkeys(CONVS, "for floats only; GT refuses whole and complex numbers with an error"),
-    **dict.fromkeys(("logcumsumexp", "nn.functional.rms_norm"), REAL),
+    **dict.fromkeys((*CONVS, "logcumsumexp", "nn.functional.rms_norm"), REAL),
     **dict.fromkeys((*GAMMAS, "special.polygamma.special_polygamma_n_0"), INFINITE),
     **dict.fromkeys(RESIZED, FIXED_POINT),
     **dict.fromkeys(("__rpow__", "index_add", "scalar_tensor"), NUMPY),

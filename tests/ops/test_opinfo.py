@@ -127,15 +127,17 @@ def test_results_written_into_out_are_pytorchs(op):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", ["pytorch", "numpy"])
 @entries("writes")
-def test_gradients_after_a_write_are_refused_where_pytorch_refuses_them(op):
-    check(op, "writes", count=4)
+def test_gradients_after_a_write_are_refused_where_pytorch_refuses_them(op, engine):
+    check(op, "writes", engine, count=4)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", ["pytorch", "numpy"])
 @pytest.mark.parametrize("name", EXCEPTIONS["writes"])
-def test_an_exception_of_writes_that_is_right_is_taken_off_the_list(name):
-    assert differences(BY_NAME[name], "writes", "pytorch", 1, 4), f"take {name} off EXCEPTIONS['writes']: it is right"
+def test_an_exception_of_writes_that_is_right_is_taken_off_the_list(name, engine):
+    assert differences(BY_NAME[name], "writes", engine, 1, 4), f"take {name} off EXCEPTIONS['writes']: it is right"
 
 
 @pytest.mark.slow

@@ -6,10 +6,13 @@ import pytest
 from conversation import Conversation
 
 from gt.dispatcher import core, rewrite
+from gt.dispatcher.sharded_programs import ShardedProgram
+from gt.dispatcher.tables import Refused
 from gt.program.code import FREE
 from gt.program.wire import TraceDef
 from gt.spec import float32
-from gt.transport.messages import Arrived, Batch, Configure, Fetch, KindDef, Mail, Run
+from gt.transport import checks
+from gt.transport.messages import Arrived, Batch, Bye, Configure, Failed, Fetch, KindDef, Mail, Run
 
 F = float32.code
 PAIR = (F, 4, 4)
@@ -70,7 +73,9 @@ def test_calls_whose_plans_are_not_kept_are_cut_within_what_they_stand_for(
     inputs = 2 if body == 6 else 1  # twice the same input, or a long one
     values = [inputs + 1 + i for i in range(body)]
     trace = TraceDef(10, inputs, [*[(2, v, 1, inputs) for v in values], *[(FREE, v) for v in values[:-1]]], (values[-1],))
-    first = spread("a", Batch(2, (), [(10, 50 + i, *[1] * inputs) for i in range(5)], ((7, 54, PAIR),), traces=(trace,)))
+    spread("a", Batch(2, (), [], traces=(trace,)))
+    spread.turns()
+    first = spread("a", Batch(3, (), [(10, 50 + i, *[1] * inputs) for i in range(5)], ((7, 54, PAIR),)))
     assert 0 < sum(ins[0] != FREE for ins in code(first)) <= SLICE
     mails = first + spread.turns()
     made = {ins[1] for ins in code(mails)}
@@ -90,3 +95,101 @@ def test_a_client_that_left_has_no_turn(spread: Conversation) -> None:
     spread("a", Batch(2, (), [(2, id, 1, 1) for id in range(10, 10 + 3 * SLICE)]))
     spread.gone("a")
     assert spread.dispatcher.advance() == [] and not spread.tables.cut
+
+
+def kinds(first: int, count: int) -> tuple[KindDef, ...]:
+    return tuple(KindDef(first + i, "add", ((F, 1 + i), (F, 1 + i)), ()) for i in range(count))
+
+
+def test_many_definitions_are_cut_and_what_uses_them_waits(spread: Conversation) -> None:
+    many = kinds(10, 10 * SLICE)
+    odd = KindDef(9, "add", ((F, 2), (F, 3)), ())
+    first = spread("a", Batch(2, (odd, *many, KindDef(400, "add", (PAIR, PAIR), ())), [(400, 5, 1, 1)], ((7, 5, PAIR),), True))
+    assert not gets(first) and list(spread.tables.cut) == ["a"] and len(spread.tables.clients["a"].uses) < 3 * SLICE
+    assert len(code(spread("b", Batch(2, (), [(2, 2, 1, 1)])))) == 1
+    turns = 1
+    while spread.tables.cut:
+        first += spread.told(spread.dispatcher.advance())
+        turns += 1
+    assert turns > 5 and [ins[1] for ins in code(first)] == [5] and [get.ticket for get in gets(first)] == [7, 7]
+    assert isinstance(spread.tables.clients["a"].uses[9], Refused) and spread.tables.clients["a"].unfinished is None
+
+
+def test_a_long_trace_is_read_in_turns(spread: Conversation) -> None:
+    values = list(range(2, 2 + 40 * SLICE))
+    trace = TraceDef(10, 1, [*[(2, v, v - 1, 1) for v in values], *[(FREE, v) for v in values[:-1]]], (values[-1],))
+    assert spread("a", Batch(2, (), [], traces=(trace, TraceDef(11, 1, [(2, 2, 1, 3)], (2,))))) == []
+    assert list(spread.tables.cut) == ["a"] and 10 not in spread.tables.clients["a"].uses
+    spread.turns()
+    uses = spread.tables.clients["a"].uses
+    assert len(uses[10].program.instructions) == len(values) and isinstance(uses[11], Refused)
+
+
+def program(body: int) -> TraceDef:
+    """A program with a hole, whose tensors lie on both workers."""
+    values = list(range(2, 2 + body))
+    instructions = [(4, v, v - 1, 0.0) for v in values]
+    return TraceDef(10, 1, [*instructions, *[(FREE, v) for v in values[:-1]]], (values[-1],), (((0, 3),),))
+
+
+SCALED = KindDef(4, "mul", (PAIR, (-3,)), ())
+
+
+def planned(talk: Conversation) -> list[Mail]:
+    mails = talk("a", Batch(2, (SCALED,), [], traces=(program(5 * SLICE),)))
+    mails += talk.turns()
+    mails += talk("a", Batch(3, (), [(10, 50, 1, 2.0), (2, 51, 50, 1)], ((7, 51, PAIR),)))
+    return mails
+
+
+def test_the_first_plan_of_a_program_is_cut_and_later_calls_use_it(
+    spread: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = planned(spread)
+    assert 0 < len(code(first)) <= SLICE + 1 and not gets(first) and list(spread.tables.cut) == ["a"]
+    assert len(code(spread("b", Batch(2, (), [(2, 2, 1, 1)])))) == 1
+    turns = 0
+    while spread.tables.cut:
+        first += spread.told(spread.dispatcher.advance())
+        turns += 1
+    made = [ins for ins in code(first) if ins[0] != FREE]
+    assert turns > 6 and len(made) == 5 * SLICE + 1 and made[0][-1] == 2.0 and [get.ticket for get in gets(first)] == [7, 7]
+    again = spread("a", Batch(4, (), [(10, 60, 1, 3.0)]))
+    assert len(code(again)) == len(code(again, "w1")) == 1 and code(again)[0][-1] == 3.0
+    assert not [id for id in spread.tables.clients["a"].entries if id < 0], "temporaries are freed"
+
+
+def test_what_is_planned_in_turns_is_what_is_planned_at_once(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    for slice in (2 * SLICE, 1 << 20):
+        monkeypatch.setattr(core, "SLICE", slice)
+        one = Conversation()
+        for worker in ("w0", "w1"):
+            one.worker(worker)
+        one.client("a")
+        one("a", Configure({"rows": {"mesh": None, "axes": [0], "workers": None}}))
+        one("a", Batch(1, (FULL, ADD, LOAD), [(1, 1, 1.0)]))
+        mails = planned(one) + one.turns() + one("a", Batch(4, (), [(10, 60, 1, 3.0)]))
+        written.append([(code(mails, w), [m.message.traces for m in mails if isinstance(m.message, Run) and m.message.traces])
+                        for w in ("w0", "w1")])  # fmt: skip
+    assert written[0] == written[1]
+
+
+def test_a_plan_that_a_lost_worker_interrupts_serves_no_later_call(spread: Conversation) -> None:
+    planned(spread)
+    spread.gone("w1")
+    spread.turns()
+    client = spread.tables.clients["a"]
+    assert not any(isinstance(plan, ShardedProgram) for plan in client.plans.values()) and client.unfinished is None
+    [failed] = spread("a", Batch(5, (), [], ((8, 51, PAIR),)))
+    assert isinstance(failed.message, Failed) and "w1" in failed.message.text
+
+
+def test_definitions_that_wait_for_an_upload_are_bounded(spread: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "HELD", 1000)
+    spread("a", Batch(2, (), [(3, 5, -1, 0, 0)]))
+    for serial in range(3, 100):
+        mails = spread("a", Batch(serial, kinds(100 * serial, 10), []))
+        if mails:
+            break
+    assert isinstance(mails[0].message, Bye) and "the most are 1000" in mails[0].message.why and serial > 20

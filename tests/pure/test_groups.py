@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
 from gt.transport.messages import Aborted, InputFailed, Noted, Peer, Piece, Reached, Ways
 from gt.worker.client_values import Broken
-from gt.worker.collectives import groups
+from gt.worker.collectives import early_words, groups
 from gt.worker.collectives.groups import GroupCollectives
 from gt.worker.collectives.mail import NO_TORCH
 from gt.worker.collectives.mail_transport import OperandFailed
@@ -83,7 +84,53 @@ def test_who_is_no_member_says_nothing_about_a_group(word: Any) -> None:
     talk = grouped(Reached("127.0.0.1:1"))
     with pytest.raises(ProtocolError, match="unexpected word about workers"):
         talk.hear(word)
-    assert not (talk.announced_ways or talk.heard or talk.failed_inputs or talk.aborts.last or talk.outgoing())
+    assert not (talk.early.ways or talk.heard or talk.early.failures or talk.aborts.last or talk.outgoing())
+
+
+def kept(talk: GroupCollectives) -> int:
+    """Words of peers that are kept, and what is to be sent because of them."""
+    early = talk.early
+    words = sum(map(len, (*early.ways.values(), *early.failures.values(), *talk.heard.values())))
+    return words + len(talk.aborts.last) + len(talk.outgoing())
+
+
+def refused(talk: GroupCollectives, words: Any) -> int:
+    count = 0
+    for word in words:
+        try:
+            talk.hear(word)
+        except ProtocolError:
+            count += 1
+    return count
+
+
+def test_words_of_a_peer_about_groups_that_never_begin_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_words, "GROUPS", 8)
+    talk = grouped(Reached("127.0.0.1:1"))
+    talk.meet(tuple(peer(i, Reached("127.0.0.1:1")) for i in range(12)), "")
+    talk.outgoing()
+    every = [(0, 1, *rest) for rest in permutations(range(2, 12), 2)]
+    assert refused(talk, (Ways(1, group, ("memory",)) for group in every)) == len(every) - 8 and kept(talk) == 8
+    assert refused(talk, [Ways(2, (0, 1, 2), ("memory",))]) == 0, "the limit is each peer's"
+    assert refused(talk, [Ways(1, (0, 1), ("x" * 1000,)), Ways(1, (0, 1), (), (7,))]) == 2
+    told = [word(1, group, 1, "RemoteError", "odd", 1) for word in (InputFailed, Aborted) for group in every]
+    assert refused(talk, [*told, *(Noted(1, group, 1) for group in every)]) == 3 * len(every) and kept(talk) == 9
+
+
+def test_words_of_a_peer_about_collectives_that_never_begin_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_words, "FAILURES", 8)
+    monkeypatch.setattr(Group, "_start", lambda self, what: None)
+    talk, members = grouped(Reached("127.0.0.1:1")), (0, 1)
+    talk._begin(members)
+    first = talk.number(members)
+    for number in range(100):
+        talk.hear(Noted(1, members, number))
+    assert kept(talk) == 1 and talk.heard_in(first) == {1}
+    words = [InputFailed(1, members, number, "RemoteError", "x" * 100_000, 1) for number in range(100)]
+    assert refused(talk, words) == 100 - 1 - 8  # the first is of a collective that has ended
+    assert len(talk.early.failures[members, 1]) == 8 and len(talk.early.failure(first).text) == early_words.TEXT  # type: ignore[union-attr]
+    causes = [talk.early.failure(talk.number(members)) for _ in range(8)]
+    assert [cause is None for cause in causes] == [False] * 7 + [True] and not talk.early.failures
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:

@@ -32,7 +32,7 @@ ORDER = [
     ["watch"],
     ["pools"],
     ["debug", "signal", "server", "scripts", "testing"],
-    ["cli"],
+    ["cli", "profiler"],
 ]
 HEIGHT = {part: i for i, line in enumerate(ORDER) for part in line}
 # What only shells, `transport/`, `launch.py` and the entry points may know.

@@ -203,7 +203,7 @@ def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(
     def fails(*_: Any) -> None:
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr(talk.dispatcher.stream, "_define", fails)
+    monkeypatch.setattr(talk.dispatcher.stream, "_ready", fails)
     mails = talk("c", Batch(2, (), [(2, 2, 1, 1)], ((7, 2, PAIR), (8, 1, PAIR)), True))
     assert set(answers(mails)) == {7, 8} and mails[-1] == Mail("c", Ack(2))
     monkeypatch.undo()

@@ -128,6 +128,22 @@ def test_only_sealed_memory_files_are_taken(ends: tuple[Channel, Channel], tmp_p
         its.view((1, 0, 16), 16)
 
 
+def test_segments_that_say_they_are_larger_than_any_memory_take_no_addresses(ends: tuple[Channel, Channel]) -> None:
+    """They cost their sender nothing; a process has 128 TB of addresses, and dies without any."""
+    mine, its = ends
+    sparse = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+    os.ftruncate(sparse, 1 << 44)
+    fcntl.fcntl(sparse, fcntl.F_ADD_SEALS, shm.SEALS)
+    try:
+        for serial in range(1, 17):
+            socket.send_fds(mine.connection, [WORD.pack(serial, 1 << 44)], [sparse])
+        assert its.take_in() and its.maps == {}
+    finally:
+        os.close(sparse)
+    segment = Segment(4096)
+    assert mine.give(segment) and its.view((segment.serial, 0, 4096), 4096).nbytes == 4096
+
+
 @pytest.mark.parametrize("offset, nbytes, says", [(-1, 8, 8), (4090, 8, 8), (1 << 60, 8, 8), (0, 4097, 4097), (0, 16, 8)])
 def test_what_lies_outside_a_segment_or_its_place_is_refused(
     ends: tuple[Channel, Channel], offset: int, nbytes: int, says: int

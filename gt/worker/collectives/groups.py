@@ -14,10 +14,11 @@ from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece
 from gt.transport.process_memory import Inbox
 from gt.worker.client_values import Broken, failure, out_of_memory
 from gt.worker.collectives.aborts import Aborts, Key
+from gt.worker.collectives.early_words import EarlyWords, cause_of
 from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer, listed
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.ops import Part, Work, begin
-from gt.worker.collectives.process_group import Group, torch_transport
+from gt.worker.collectives.process_group import ORDER, Group, torch_transport
 from gt.worker.engine import Engine
 from gt.worker.peer_names import worker_peer
 
@@ -48,12 +49,11 @@ class GroupCollectives:
         self.posts: list[Mail] = []
         self.announced = False  # whether the peers know how this worker is reached
         self.store: Any = None
-        self.announced_ways: dict[tuple[int, ...], dict[int, Ways]] = {}  # peers' transports, for groups not begun here
         self.aborts = Aborts()
         self.counts: Counter[tuple[int, ...]] = Counter()  # collectives begun, by members: the counts of all members agree
         self.at: Key = ((), 0)  # the last collective begun
-        self.failed_inputs: dict[Key, Broken] = {}  # collectives in which a peer's operand failed
-        self.heard: dict[Key, set[int]] = {}  # peers that have answered
+        self.early = EarlyWords()
+        self.heard: dict[tuple[int, ...], set[int]] = {}  # peers that have answered in the last collective of their group
         self.overdue: list[Undecided] = []  # given up before their transport was known: the peers do not know yet
 
     @property
@@ -78,14 +78,11 @@ class GroupCollectives:
             self.posts.append(Mail("", Store(Reached(at, gpu_of(self.engine), offer, host=self.label))))
         if self.inbox is not None:
             self.inbox.keep({w.reached.memory for w in workers if w.reached is not None and w.reached.torch})
-        for members in [m for m in self.announced_ways if not set(m) <= self.peers.keys()]:
-            del self.announced_ways[members]
         for members in [m for m in self.groups if not set(m) <= self.peers.keys()]:
             self.abort((members, self.counts[members]), Broken("WorkerLost", lost, 0))
         self.aborts.meet(set(self.peers))
-        for messages in (self.failed_inputs, self.heard):
-            for key in [k for k in messages if not set(k[0]) <= self.peers.keys()]:
-                del messages[key]
+        self.early.meet(set(self.peers))
+        self.heard = {members: heard for members, heard in self.heard.items() if set(members) <= self.peers.keys()}
 
     def abort(self, key: Key, cause: Broken) -> None:
         """Abort the collectives up to this one and tell all members. The next one needs a new group."""
@@ -116,39 +113,61 @@ class GroupCollectives:
         if not {word.sender, self.index} <= set(word.group):
             raise ProtocolError(f"unexpected word about workers {listed(word.group)} from {word.sender} to {self.index}")
         if isinstance(word, Ways):
-            if word.group in self.groups:
-                self.groups[word.group].hear(word.sender, word.ways, word.near)
-            elif set(word.group) <= self.peers.keys():
-                self.announced_ways.setdefault(word.group, {})[word.sender] = word
-            return
-        key = (word.group, word.number)
-        if isinstance(word, Aborted):
-            self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, word.group, -word.number)))
-            known = word.number <= self.aborts.generation(word.group)  # a late message does not abort later collectives
-            if not known and set(word.group) <= self.peers.keys():  # all members learn of a lost one from the dispatcher
-                cause = Broken(word.error, word.text, word.tensor)
-                self.abort((word.group, max(word.number, self.counts[word.group])), cause)
-            return
-        if isinstance(word, Noted) and word.number < 0:
+            self._announced(word)
+        elif isinstance(word, Noted) and word.number < 0:
             self.aborts.known_to(word.sender, (word.group, -word.number))
-            return
-        if isinstance(word, Noted):
-            self.heard.setdefault(key, set()).add(word.sender)
-            return
-        if isinstance(word, InputFailed):
-            self.failed_inputs[key] = Broken(word.error, word.text, word.tensor)
-        elif key != self.at:
-            return
-        self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, *key)))
+        elif set(word.group) <= self.peers.keys():
+            self._hear(word)
+        elif isinstance(word, Aborted):  # all members learn of a lost one from the dispatcher; the sender frees its buffers
+            self._answer(word, -word.number)
+
+    def _announced(self, word: Ways) -> None:
+        """A peer announces the transports that work for it."""
+        if not set(word.ways) <= set(ORDER) or not set(word.near) <= set(word.group):
+            raise ProtocolError(
+                f"invalid transports of worker {word.sender}: expected some of {', '.join(ORDER)} and of the group"
+            )
+        if word.group in self.groups:
+            self.groups[word.group].hear(word.sender, word.ways, word.near)
+        elif set(word.group) <= self.peers.keys():
+            self.early.announce(word)
+
+    def _hear(self, word: InputFailed | StallQuery | Noted | Aborted) -> None:
+        """A word about a collective of a group. Its transport was chosen with this worker, so the group has begun here."""
+        members, number, begun = word.group, word.number, self.counts[word.group]
+        if members not in self.groups and members not in self.aborts.last:
+            raise ProtocolError(f"unexpected {type(word).__name__}: workers {listed(members)} have not begun a group here")
+        match word:
+            case Aborted():
+                if number > self.aborts.generation(members):  # a late message does not abort later collectives
+                    self.abort((members, max(number, begun)), cause_of(word.error, word.text, word.tensor))
+                number = -number
+            case Noted():
+                if number == begun:
+                    self.heard.setdefault(members, set()).add(word.sender)
+                return
+            case InputFailed():
+                if number >= begun:
+                    self.early.fail(word)
+            case StallQuery():
+                if (members, number) != self.at:
+                    return
+        self._answer(word, number)
+
+    def _answer(self, word: InputFailed | StallQuery | Aborted, number: int) -> None:
+        self.posts.append(Mail(worker_peer(word.sender), Noted(self.index, word.group, number)))
 
     def number(self, members: tuple[int, ...]) -> Key:
         """The key of the next collective of these workers. Drops the messages about earlier ones."""
         self.counts[members] += 1
         self.at = (members, self.counts[members])
-        for messages in (self.failed_inputs, self.heard):
-            for key in [k for k in messages if k[0] == members and k[1] < self.at[1]]:
-                del messages[key]
+        self.early.ended(members, self.at[1])
+        self.heard.pop(members, None)
         return self.at
+
+    def heard_in(self, key: Key) -> set[int]:
+        """The peers that have answered in this collective."""
+        return self.heard.get(key[0], set()) if key[1] == self.counts[key[0]] else set()
 
     def outgoing(self) -> list[Mail]:
         if self.overdue:
@@ -177,15 +196,16 @@ class GroupCollectives:
 
     def silent(self, members: tuple[int, ...]) -> list[int]:
         """The workers that have not announced how they are reached, or their possible transports."""
-        heard = self.groups[members].peer_ways if members in self.groups else self.announced_ways.get(members, {})
+        begun = members in self.groups
+        heard = self.groups[members].peer_ways.keys() if begun else {word.sender for word in self.early.announced(members)}
         others = [m for m in members if m in self.peers and m != self.index]
-        return [m for m in others if self.peers[m].reached is None or (m not in heard and members in self.groups)]
+        return [m for m in others if self.peers[m].reached is None or (m not in heard and begun)]
 
     def _begin(self, members: tuple[int, ...]) -> Group:
         made = self.groups[members] = Group(
             members, self.index, self.peers, self.host, self.waker, self.inbox, self.plain, self.aborts.generation(members)
         )
-        for word in self.announced_ways.pop(members, {}).values():
+        for word in self.early.begin(members):
             made.hear(word.sender, word.ways, word.near)
         return made
 
@@ -263,7 +283,7 @@ class _Collective:
         self._send(set(self.members) - {self.collectives.index}, StallQuery(self.collectives.index, *self.key))
 
     def missing(self) -> list[int]:
-        return sorted(set(self.members) - {self.collectives.index} - self.collectives.heard.get(self.key, set()))
+        return sorted(set(self.members) - {self.collectives.index} - self.collectives.heard_in(self.key))
 
     def ready(self) -> bool:
         if not self._alive() or self.collectives.aborts.cause(self.key):
@@ -297,7 +317,7 @@ class _Collective:
         group = self._group()
         if group is None or (group.made is None and group.failed is None):
             return
-        if self.must_know - self.collectives.heard.get(self.key, set()):
+        if self.must_know - self.collectives.heard_in(self.key):
             return
         if group.failed is not None:
             self._fail(group.failed, False)
@@ -340,7 +360,7 @@ class _Collective:
         if not self._alive():
             lost = self.collectives.mail.lost or "one of them was lost"
             raise WorkerLost(f"{self.kind.row.name} with workers {listed(self.members)} cannot end: {lost}")
-        cause = self.collectives.aborts.cause(self.key) or self.cause or self.collectives.failed_inputs.get(self.key)
+        cause = self.collectives.aborts.cause(self.key) or self.cause or self.collectives.early.failure(self.key)
         if cause is not None:
             raise OperandFailed(cause)
         finish, self.finish, self.work = self.finish, list, None  # drops this object's references to the moved arrays

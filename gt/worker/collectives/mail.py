@@ -103,6 +103,7 @@ class MailCollectives(Mailbox):
         return self.known
 
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
+        self.drop_lost({w.index for w in workers})
         self.known, self.lost = {w.index: w for w in workers}, lost or self.lost
         self.hosts.update({w.index: host_key(w.host, w.remote) for w in workers})
         if self.announces and len(workers) > 1:

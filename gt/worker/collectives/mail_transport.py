@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from gt.backends.facts import host_memory
 from gt.errors import ProtocolError
 from gt.ops import TABLE, Kind, infer
 from gt.spec import DType, Shape, Spec, bool_
+from gt.transport.checks import NAME
 from gt.transport.messages import Mail, Peer, Piece
 from gt.worker.client_values import Broken
 from gt.worker.engine import Engine
 from gt.worker.peer_names import worker_peer
 
+PIECES = 1 << 18  # most pieces of one peer that wait for collectives here, of each group
+WAITING_BYTES = max(1 << 30, host_memory() // 4)  # most bytes of these
 REDUCE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 Fill = Callable[[dict[int, Any]], None]  # is called with each source's bytes
 
@@ -71,25 +75,53 @@ class Mailbox:
     pieces of a worker arrive in order. `group` is the number of the group; 0 for the collectives outside groups."""
 
     def __init__(self, index: int = -1, group: int = 0) -> None:
+        self.limit = WAITING_BYTES
         self.index, self.group = index, group
         self.posts: list[Mail] = []
         self.came: dict[int, deque[tuple[Piece, Any]]] = {}
+        self.waiting: Counter[int] = Counter()  # bytes of the pieces of each peer
         self.late: Counter[int] = Counter()  # pieces of given-up collectives that each peer will still send
         self.known: dict[int, Peer] = {}
 
     def receive(self, piece: Piece, frame: Any) -> None:
-        if self.late[piece.sender]:
-            self.late[piece.sender] -= 1
-        else:
-            self.came.setdefault(piece.sender, deque()).append((piece, frame))
+        sender = piece.sender
+        if self.late[sender]:
+            self.late[sender] -= 1
+            return
+        came = self.came.setdefault(sender, deque())
+        if len(came) >= PIECES or len(piece.client) > NAME:
+            raise ProtocolError(f"dropped a piece of worker {sender}, of which {len(came)} wait for collectives here")
+        why = ""
+        if came and self.waiting[sender] + self._size(piece, frame) > self.limit:
+            why = f"worker {sender} sent more than {self.limit >> 20} MiB ahead of this worker's collectives"
+            piece, frame = Piece(sender, piece.client, piece.tag, why, "RemoteError", within=piece.within), b""
+        self.waiting[sender] += self._size(piece, frame)
+        came.append((piece, frame))
+        if why:  # no collective waits for this piece, and the one that it is for fails with the reason
+            raise ProtocolError(why)
+
+    @staticmethod
+    def _size(piece: Piece, frame: Any) -> int:
+        return memoryview(frame).nbytes + len(piece.why) + len(piece.error)
+
+    def take(self, worker: int) -> tuple[Piece, Any]:
+        """The next piece of a worker, which has arrived."""
+        piece, frame = self.came[worker].popleft()
+        self.waiting[worker] -= self._size(piece, frame)
+        return piece, frame
 
     def give_up(self, sources: list[int]) -> None:
         """Give up a collective. The pieces that its remaining sources will send are ignored."""
         for worker in sources:
             if self.came.get(worker):
-                self.came[worker].popleft()
+                self.take(worker)
             elif worker in self.known:
                 self.late[worker] += 1
+
+    def drop_lost(self, living: set[int]) -> None:
+        """Drop the pieces of workers that were lost before the last change: results of collectives with them are errors."""
+        for worker in self.came.keys() - living - self.known.keys():
+            del self.came[worker], self.waiting[worker], self.late[worker]
 
 
 class MailTransport:
@@ -219,7 +251,7 @@ class MailWork:
         moves, frames = self.moves, {}
         cause = moves.cause
         for worker in self.sources:
-            piece, frames[worker] = moves.mailbox.came[worker].popleft()
+            piece, frames[worker] = moves.mailbox.take(worker)
             if (piece.client, piece.tag) != (moves.client, moves.tag):
                 at = f"tensor {piece.tag} of {piece.client}, this one at {moves.tag} of {moves.client}"
                 raise ProtocolError(f"expected worker {worker} at the same collective, found it at {at}")

@@ -164,7 +164,7 @@ def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, pad
         (d + 2 * p - e * (k - 1) - 1) // s + 1 == n
         for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
     )
-    if not fits:  # an output padding as large as the stride exceeds the input of any convolution
+    if not fits or a.dtype is torch.int64:  # an output padding as large as the stride exceeds the input of any convolution
         extra = [
             d - ((n - 1) * s - 2 * p + e * (k - 1) + 1)
             for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])

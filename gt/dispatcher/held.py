@@ -1,0 +1,39 @@
+"""The messages of a client that wait for a worker, an upload or their turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from gt.transport import checks
+from gt.transport.messages import Batch
+
+
+def weight(message: Any) -> int:
+    """A held message in instructions."""
+    if not isinstance(message, Batch):
+        return 1
+    defined = sum(1 + len(kind.ins) for kind in message.kinds) + sum(map(checks.length, message.traces))
+    return 1 + len(message.code) + len(message.gets) + defined
+
+
+class HeldMessages(deque[Any]):
+    """`size` is the weight of all that are held."""
+
+    def __init__(self, messages: Iterable[Any] = ()) -> None:
+        super().__init__(messages)
+        self.size = sum(map(weight, self))
+
+    def append(self, message: Any) -> None:
+        self.size += weight(message)
+        super().append(message)
+
+    def appendleft(self, message: Any) -> None:
+        self.size += weight(message)
+        super().appendleft(message)
+
+    def popleft(self) -> Any:
+        message = super().popleft()
+        self.size -= weight(message)
+        return message
