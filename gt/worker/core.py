@@ -121,10 +121,14 @@ class Worker:
             return self._refused(mail.peer, mail.message, wrong)
         return out + self.reports() if self.prompt and self.recorder is not None else out
 
-    def _refused(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
+    def drop(self, what: str) -> None:
+        """Count and report a dropped message."""
         self.dropped += 1
+        self.tell(f"dropped {what}")
+
+    def _refused(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         sender = peer if peer.startswith("#") else "a client" if peer else "the dispatcher"  # clients' names are secrets
-        self.tell(f"dropped {type(message).__name__} of {sender}: {type(wrong).__name__}: {wrong}")
+        self.drop(f"{type(message).__name__} of {sender}: {type(wrong).__name__}: {wrong}")
         if not isinstance(wrong, ProtocolError):
             self.tell("".join(traceback.format_exception(wrong)).rstrip())
         return list(refusal(message, wrong, DISPATCHER)) if peer == DISPATCHER else []

@@ -331,8 +331,7 @@ class Shell:
         if peer is not None and peer.token == token:
             self._send(self.core.handle(Mail(worker_peer(word.sender), word, frames)))
         elif not self.peers.keep_early(token, word, frames):
-            self.core.dropped += 1
-            self.core.tell(f"dropped {type(word).__name__} of an unknown worker: too many such messages wait for its arrival")
+            self.core.drop(f"{type(word).__name__} of an unknown worker: too many such messages wait for its arrival")
 
     def _introduce(self, came: Came) -> None:
         """The dispatcher announces a client. A connection under its name has to have its user's key."""
