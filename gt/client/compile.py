@@ -127,12 +127,15 @@ class _Call:
     """The last captured run: its window, the sources of its updates' numbers, the tensors and their values at its end, and its
     return value. Of the run before, only the window is kept: other references would keep its tensors alive in this run."""
 
-    def __init__(self, window: Window, noted: list[list[CapturedSetting]], result: Any, leaves: list[Tensor]) -> None:
+    def __init__(
+        self, session: Session, window: Window, noted: list[list[CapturedSetting]], result: Any, leaves: list[Tensor]
+    ) -> None:  # fmt: skip
         self.window, self.noted, self.result = window, noted, result
         self.arguments = {id(t): i for i, t in enumerate(leaves)}
         self.holders: dict[int, list[Tensor]] = {}
         for t in living_tensors():
-            self.holders.setdefault(raw_handle(t).id, []).append(t)
+            if (handle := raw_handle(t)).session is session:  # each session counts its ids from 1
+                self.holders.setdefault(handle.id, []).append(t)
 
 
 class _Capture:
@@ -209,7 +212,7 @@ class _Capture:
         if self.before is None:
             self.before = window
         else:
-            self._define(self.before, _Call(window, noted, result, leaves), ids)
+            self._define(self.before, _Call(self.session, window, noted, result, leaves), ids)
 
     def _define(self, before: Window, last: _Call, ids: list[int]) -> None:
         if before.tokens != last.window.tokens:

@@ -134,7 +134,8 @@ def test_the_fuzzer_notices_a_worker_that_compares_no_operands(
 ) -> None:
     monkeypatch.setattr(executor.InstructionExecutor, "execute", trusting_execute)
     with pytest.raises(AssertionError, match="of Spec"):
-        runs(7, 4_000, sessions)
+        for seed in range(3, 11):  # most seeds find it within 1,000 messages
+            runs(seed, 1_000, sessions)
 
 
 def trusting_execute(self: Any, values: Any, code: Any) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
+from gt.client import compile
 from gt.client.scope import HERE
 from gt.nn import SGD, Linear
 from gt.testing import Cluster, cluster
@@ -306,3 +307,27 @@ def test_a_loop_of_plain_arithmetic_is_replayed_from_its_first_op_on(lead: int) 
         assert calls[(0,)] > 3 * calls.get((), 0)  # only the first call must leave its input alone
         for value in values[1:]:
             np.testing.assert_array_equal(value, values[0])
+
+
+def test_a_capture_knows_tensors_of_its_own_session_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each session counts its ids from 1, so tensors of two have the same ones. Which of them is found first depends on the
+    objects that refer to them."""
+    found = compile.living_tensors
+    monkeypatch.setattr(
+        compile, "living_tensors", lambda: sorted(found(), key=lambda t: t.handle.session is HERE.scope.session)
+    )
+    with cluster(1, engine="numpy"):
+        theirs = [gt.full((3,), 5.0) for _ in range(8)]
+    with cluster(1, engine="numpy"):
+        ours = [gt.full((3,), 2.0) for _ in range(8)]
+
+        @gt.compile
+        def step(x: gt.Tensor) -> gt.Tensor:
+            for t in ours:
+                x = x * t - 1.0
+            return x.sum()
+
+        assert [step(gt.ones(3)).item() for _ in range(5)] == [3.0] * 5 and step.replays == 2 and len(theirs) == 8
+        [[capture]] = step.uses.values()
+        read = [source() for source in capture.sources if callable(source)]  # others are arguments
+        assert {id(t) for t in read} == {id(t) for t in ours}

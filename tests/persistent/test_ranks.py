@@ -62,7 +62,7 @@ def test_two_ranks_give_the_tokens_of_one(backend: str, family: str, tmp_path: P
 def test_a_backend_without_ranks_says_so(backend: str) -> None:
     if reason := choice.reason_unavailable(backend):
         pytest.skip(reason)
-    with pytest.raises(ValueError, match=f"backend '{backend}' cannot honour world_size=2: it takes num_workers"):
+    with pytest.raises(ValueError, match=f"backend '{backend}' does not support world_size=2: it takes num_workers"):
         gt.PersistentKernel(backend=backend, world_size=2)
 
 
