@@ -10,7 +10,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
-from itertools import compress
+from itertools import compress, groupby
 from typing import Any
 from weakref import ref
 
@@ -132,10 +132,17 @@ class _Call:
     ) -> None:  # fmt: skip
         self.window, self.noted, self.result = window, noted, result
         self.arguments = {id(t): i for i, t in enumerate(leaves)}
-        self.holders: dict[int, list[Tensor]] = {}
-        for t in living_tensors():
-            if (handle := raw_handle(t)).session is session:  # each session counts its ids from 1
-                self.holders.setdefault(handle.id, []).append(t)
+        # Each session counts its ids from 1. (No local variable: this frame may outlive the call, and what it refers to.)
+        self.holders = {
+            id: [*found]
+            for id, found in groupby(
+                sorted((t for t in living_tensors() if raw_handle(t).session is session), key=_id), key=_id
+            )
+        }
+
+
+def _id(t: Tensor) -> int:
+    return raw_handle(t).id
 
 
 class _Capture:

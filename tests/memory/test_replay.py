@@ -241,7 +241,7 @@ def test_a_compiled_step_trains_as_the_plain_one_and_runs_its_python_three_times
             losses = [run(x).item() for _ in range(12)]
             found[compiled] = losses, [p.numpy() for p in parameters]
             if compiled:
-                assert calls[0] == 3 and run.replays == 9 and not run.why
+                assert (calls[0], run.replays, run.why, run.again) == (3, 9, {}, {})
     assert found[True][0] == found[False][0]
     for a, b in zip(found[True][1], found[False][1]):
         np.testing.assert_array_equal(a, b)
