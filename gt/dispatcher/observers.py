@@ -247,10 +247,7 @@ class Observers:
             n = len(batch.code) - frees
             self.tell(client, Received(client.label, batch.serial, self.clock(), n, calls, frees, len(batch.gets)), SMALL)
             if client.signals:
-                uses = {number: client.uses.get(number) for number in counts if is_client_kind(number)}
-                self._results(
-                    client, batch.code, {n: use for n, use in uses.items() if isinstance(use, KindPlans) and use.signal}
-                )
+                self._results(client, batch.code, counts)
 
     def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
         now = self.clock()
