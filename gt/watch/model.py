@@ -100,7 +100,7 @@ class Model:
             case StretchActivity(count=count):
                 view.instructions += count
             case ProgramCall(ops=ops):
-                view.instructions += len(ops)
+                view.instructions += sum(share > 0 for _, _, share, _ in ops)  # unused ops have no share: they did not run
                 self.calls += 1
             case Collective():
                 self.collectives += 1

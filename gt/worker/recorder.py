@@ -237,10 +237,12 @@ def meaning(number: int, ready: Any) -> Meaning:
     program = getattr(ready, "program", None)
     if program is None:
         return Meaning(number, ready.title, "free")
-    seconds = [i.seconds for i in program.instructions]  # by which its ops share the program's time
+    executed = {r for i in ready.executed.instructions for r in i.results}
+    # By these its ops share the program's time; an unused op is not executed, and has none of it.
+    seconds = [i.seconds if not executed.isdisjoint(i.results) else 0.0 for i in program.instructions]
     total = sum(seconds)
     timed = list(zip(program.instructions, seconds))[:REPORTED]
-    ops = tuple((i.op.name, i.op.group, each / total, i.line) for i, each in timed)
+    ops = tuple((i.op.name, i.op.group, each / (total or 1.0), i.line) for i, each in timed)
     signals = dict.fromkeys(i.kind.signal for i in program.instructions if i.kind.signal)
     nbytes = sum(s.nbytes for s in ready.results)
     return Meaning(number, ready.title, "program", ", ".join(signals), nbytes, (), ops, ready.source)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gt.transport import events as e
 from gt.watch.metrics import text
@@ -77,6 +78,15 @@ def test_what_it_draws_before_its_screen_is_there_or_after_it_is_gone_goes_nowhe
     Top(["localhost:9000"], model=model, clock=lambda: NOW).redraw()
     drive(model, look)
     kept[0].redraw()
+
+
+def test_unused_ops_of_a_program_are_not_counted(model: Model) -> None:
+    before = model.workers["w1"].instructions
+    ops = (("matmul", "matmul", 0.0, ""), ("exp", "elementwise", 1.0, ""))
+    call = spans("w1", "here:1", [(4, NOW, 0.5)])
+    call = structs.replace(call, meanings=(e.Meaning(4, "a trace of 2 ops", "program", ops=ops, source="trace"),))
+    model.add(e.Watched(2, (call,)))
+    assert model.workers["w1"].instructions == before + 1 and model.workers["w1"].seconds["elementwise"] == 0.5
 
 
 def test_shares_are_smoothed(model: Model) -> None:

@@ -24,7 +24,7 @@ from gt.transport import events as e
 from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail
 from gt.watch.events import Collective, Free, Move, OpActivity, ProgramCall, Recording, RunEnd, StretchActivity
 from gt.watch.log_file import LogThread
-from gt.watch.shares import by_client, shares
+from gt.watch.shares import by_client, seconds_by_group, shares
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
@@ -58,6 +58,12 @@ def slow(made: Cluster, op: str, seconds: float, worker: int = 0) -> None:
         return run if kind.row.name != op else lambda *operands: (time.sleep(seconds), run(*operands))[1]
 
     engine.kernel = slowed  # type: ignore[method-assign]
+
+
+def executed() -> Counter[str]:
+    """How often each op ran on the one worker."""
+    [worker] = gt.debug.get_worker_stats().values()
+    return Counter(worker["ops"])
 
 
 def test_every_instruction_is_told_once_with_its_name_group_and_line():
@@ -117,6 +123,26 @@ def test_a_load_of_products_alone_shows_products_also_where_it_is_a_trace():
     found = shares(seen.work, call.start, call.stop)
     assert found["matmul"] > 0.99 and found["idle"] < 0.01, found
     assert "test_watch.py:" in seen.line(call)
+
+
+def test_unused_ops_of_a_trace_have_no_time_and_are_not_counted():
+    with cluster(1) as made:
+        x = gt.eye(64)
+
+        def step():
+            for _ in range(8):
+                x @ x  # noqa: B018
+            x.exp().numpy()
+
+        for _ in range(4):
+            step()
+        before = executed()
+        with recorded(made) as seen:
+            step()
+        assert executed() - before == {"exp": 1}
+    [call] = [w for w in seen.work if isinstance(w, ProgramCall)]
+    assert len(call.ops) == 9 and [op[0] for op in call.ops if op[2]] == ["exp"]
+    assert seconds_by_group([call]) == {"matmul": 0.0, "elementwise": call.seconds}
 
 
 def test_collectives_name_their_workers_and_the_line_that_wants_them():

@@ -126,9 +126,10 @@ class Executable:
         encoding = self.encoding = Form.of_call(len(program.results), program.inputs, program.holes)
         self.result_count, self.inputs, self.tensor_positions = encoding.result_count, program.inputs, encoding.tensor_positions
         self.dies = tuple(encoding.at(i) for i in program.dying)
-        self.ops = Counter(ins.op.name for ins in program.instructions)
+        self.executed = without_unused(program)
+        self.ops = Counter(ins.op.name for ins in self.executed.instructions)
         self.ways: Counter[str] = Counter()
-        for ins in program.instructions:
+        for ins in self.executed.instructions:
             self.ways.update(kinds[ins.number].ways)
         self.length = len(program.instructions)
         self.title = f"a trace of {self.length} ops"
@@ -149,7 +150,8 @@ class Executable:
     def _function(self) -> Callable[..., Any]:
         engine, kinds = self.engine, self.kinds
         over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
-        program = self.stage("without unused ops", without_unused(self.stage("as received", self.program)))
+        self.stage("as received", self.program)
+        program = self.stage("without unused ops", self.executed)
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function
