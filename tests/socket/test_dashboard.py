@@ -30,12 +30,13 @@ gt.connect(sys.argv[1], timeout=60)
 gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
 with gt.signal("rows"):
     x = gt.ones(64, 256)
-w = gt.randn(256, 256)
+w = gt.randn(256, 256) / 16
 print("up", flush=True)
 while True:
+    y = w
     for _ in range(20):
-        y = w @ w
-    (x @ w).sum().item()
+        y = y @ w
+    (x @ y).sum().item()
 """
 
 
