@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from array import array
 from pathlib import Path
 
+import matplotlib.font_manager  # noqa: F401  the first import on a machine lists its fonts, with a thread, which no test may start
 import pytest
 
 from gt.errors import GTError
