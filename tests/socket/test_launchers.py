@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import HOLDS, Commands, shown
-from processes import Processes, free_port, until
+from processes import LAUNCH, Processes, free_port, until
 
 SSHD = shutil.which("sshd") or next((p for p in ("/usr/sbin/sshd", "/usr/local/sbin/sshd") if os.path.exists(p)), "")
 
@@ -62,7 +62,7 @@ def test_ssh_starts_workers_that_move_their_values_and_end(
     wrapped.chmod(0o755)
     args = ["up", "ssh", str(hosts), "--workers", "3", "--backend", "numpy", "--name", "far", "--ssh", str(wrapped)]
     gt_command(*args, "--advertise", "127.0.0.1")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
     found = gt_command.status()
     where = [m["where"].partition(",")[0] for m in found["members"][1:]]
     assert sorted(where) == ["127.0.0.1", "127.0.0.1", "localhost"] and len(found["joined"]) == 3
@@ -80,11 +80,11 @@ def test_ssh_starts_workers_that_move_their_values_and_end(
 def run_group(processes: Processes, command: Commands, *up: str) -> None:
     """A pool of two ranks and another group of one, which leaves again with its values."""
     command("up", *up, "--workers", "2", "--backend", "numpy", "--name", "group")
-    until(lambda: command.status()["server"], what="a dispatcher")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(command.pools)).says("holds")
+    until(lambda: command.status()["server"], LAUNCH, "a dispatcher")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(command.pools)).says("holds", LAUNCH)
     assert sorted(command.status()["joined"]) == ["group-0-0", "group-0-1"]
     command("scale", "3")  # another launcher, whose rank joins a dispatcher that is there
-    until(lambda: len(command.status()["joined"]) == 3, what="a third worker")
+    until(lambda: len(command.status()["joined"]) == 3, LAUNCH, "a third worker")
     assert "ends workers by groups" in command("scale", "1", status=1)
     command("scale", "2")
     script.go()
@@ -93,7 +93,7 @@ def run_group(processes: Processes, command: Commands, *up: str) -> None:
         assert key not in shown(command.pools)
     command("down")
     script.kill()
-    until(lambda: not processes.running(), what="the end of all ranks")
+    until(lambda: not processes.running(), LAUNCH, "the end of all ranks")
 
 
 @pytest.mark.slow

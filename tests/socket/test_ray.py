@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import until
+from processes import LAUNCH, until
 
 import gt
 from gt.errors import WorkerLost
@@ -51,7 +51,7 @@ def test_a_pool_on_ray_outlives_a_node_and_scales(nodes: Any) -> None:
     cluster, others = nodes
     a = np.arange(16, dtype="f4").reshape(4, 4)
     with gt.pool("ray", workers=3, backend="numpy", name="rays", strategy="SPREAD") as pool:
-        until(lambda: len(joined()) == 3, what="three workers")
+        until(lambda: len(joined()) == 3, LAUNCH, "three workers")
         assert (gt.from_numpy(a) @ gt.from_numpy(a)).numpy().tolist() == (a @ a).tolist()
         where = {f"rays-{i}": ray.get(ray.get_actor(f"rays-{i}", namespace="gt").state.remote())["node"] for i in range(3)}
         assert len(set(where.values())) == 3, "spread over all nodes"
@@ -62,18 +62,18 @@ def test_a_pool_on_ray_outlives_a_node_and_scales(nodes: Any) -> None:
         lost = others[0]
         gone = next(name for name, node in where.items() if node == lost.node_id)
         cluster.remove_node(lost, allow_graceful=False)
-        until(lambda: gone not in joined(), what="the loss is known")
+        until(lambda: gone not in joined(), LAUNCH, "the loss is known")
         with pytest.raises(WorkerLost):
             x.numpy()
         cluster.add_node(num_cpus=2, object_store_memory=100 << 20)  # the placement group takes its room again
-        until(lambda: gone in joined(), 120, "Ray has started the lost worker again")
+        until(lambda: gone in joined(), LAUNCH, "Ray has started the lost worker again")
         assert (gt.from_numpy(a) + 1).sum().item() == (a + 1).sum()
         y = gt.from_numpy(a)
         y.sum().item()
         pool.scale(4)
-        until(lambda: len(joined()) == 4, what="a fourth worker")
+        until(lambda: len(joined()) == 4, LAUNCH, "a fourth worker")
         pool.scale(1)
-        until(lambda: len(joined()) == 1, what="the others have left")
+        until(lambda: len(joined()) == 1, LAUNCH, "the others have left")
         assert (y.numpy() == a).all(), "what they held was moved"
         assert [m.state for m in pool.members()] == ["running"] * 2
     assert not ray.util.list_named_actors(all_namespaces=True)

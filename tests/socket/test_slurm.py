@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from commands import HOLDS, Commands, shown
-from processes import Processes, free_port, until
+from processes import LAUNCH, Processes, free_port, until
 
 pytestmark = pytest.mark.slow
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -87,15 +87,15 @@ def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
     slurm: None, processes: Processes, gt_command: Commands
 ) -> None:
     gt_command("up", "slurm", "--workers", "2", "--backend", "numpy", "--name", "jobs", "--partition", "test", "--time", "10")
-    until(lambda: gt_command.status()["server"], what="a dispatcher in the first task")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds")
+    until(lambda: gt_command.status()["server"], LAUNCH, "a dispatcher in the first task")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
     gt_command("scale", "3")
-    until(lambda: len(gt_command.status()["joined"]) == 3, what="the second job has joined")
+    until(lambda: len(gt_command.status()["joined"]) == 3, LAUNCH, "the second job has joined")
     found = gt_command.status()
     assert {m["state"] for m in found["members"]} == {"running"}
     assert len({m["where"] for m in found["members"][1:]}) == 2, "two jobs"
     gt_command("scale", "2")  # SLURM ends the job by SIGTERM, on which its worker passes on what it holds
-    until(lambda: len(gt_command.status()["joined"]) == 2, what="the second job has left")
+    until(lambda: len(gt_command.status()["joined"]) == 2, LAUNCH, "the second job has left")
     script.go()
     script.says("still 2")
     for key in gt_command.key("jobs"):
@@ -104,26 +104,26 @@ def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
     job = re.findall(r"job (\d+)", found["members"][1]["where"])[0]
     first = gt_command.status()["server"]
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)  # as before the time limit
-    until(lambda: "Restarts=1" in said("scontrol", "show", "job", job), what="the job is requeued")
-    until(lambda: "PENDING" in said("squeue", "--noheader", "--format=%T", f"--jobs={job}"), what="it waits")
+    until(lambda: "Restarts=1" in said("scontrol", "show", "job", job), LAUNCH, "the job is requeued")
+    until(lambda: "PENDING" in said("squeue", "--noheader", "--format=%T", f"--jobs={job}"), LAUNCH, "it waits")
     subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)  # SLURM waits two minutes by itself
-    until(lambda: gt_command.status()["server"] not in ("", first), 120, "the job's second dispatcher")
-    until(lambda: len(gt_command.status()["joined"]) == 2, what="its workers")
+    until(lambda: gt_command.status()["server"] not in ("", first), LAUNCH, "the job's second dispatcher")
+    until(lambda: len(gt_command.status()["joined"]) == 2, LAUNCH, "its workers")
     log = (gt_command.pools / "jobs.logs" / "jobs-0.log").read_text()
     assert "is about to leave" in log, "they drained"
     gt_command("down")
-    until(lambda: not processes.running(), what="the end of the job")
+    until(lambda: not processes.running(), LAUNCH, "the end of the job")
 
 
 def test_workers_started_by_hand_with_srun_find_one_another(slurm: None, processes: Processes, gt_command: Commands) -> None:
     steps = subprocess.Popen(["srun", "-n", "3", "-t", "5", sys.executable, "-m", "gt.worker", "--slurm", "--backend", "numpy"])
-    until(lambda: list(gt_command.pools.glob("slurm-*.json")), what="the pool's file")
+    until(lambda: list(gt_command.pools.glob("slurm-*.json")), LAUNCH, "the pool's file")
     name = next(gt_command.pools.glob("slurm-*.json")).stem
-    until(lambda: (gt_command.status(name) or {}).get("server"), what="a dispatcher")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds")
+    until(lambda: (gt_command.status(name) or {}).get("server"), LAUNCH, "a dispatcher")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
     assert len(gt_command.status(name)["joined"]) == 3
     script.kill()
     subprocess.run(["scancel", name.removeprefix("slurm-")], check=True)
     steps.wait(60)
-    until(lambda: not processes.running(), what="the end of the step")
+    until(lambda: not processes.running(), LAUNCH, "the end of the step")
     assert not list(gt_command.pools.glob("slurm-*.json")), "the first rank takes the pool's file away"
