@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 import psutil
+import warm
 
 from gt.environment import CLIENT, VARIABLES
 from tests.conftest import VARIANTS
@@ -45,12 +46,14 @@ def free_port() -> int:
 class Process:
     """A process and what it writes, which can be read while it runs."""
 
-    def __init__(self, command: list[str], folder: Path, env: dict[str, str]) -> None:
+    def __init__(self, command: list[str], folder: Path, env: dict[str, str], within: tuple[str, ...], fresh: bool) -> None:
         self.out_path, self.err_path = (folder / f"{secrets.token_hex(4)}.{n}" for n in ("out", "err"))
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
-            self.popen = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=env, cwd=folder, start_new_session=True
-            )
+            forked = None if within or fresh else warm.start(command, folder, env, out.fileno(), err.fileno())
+            self.popen = forked or subprocess.Popen(
+                [*within, sys.executable, *command],
+                stdin=subprocess.PIPE, stdout=out, stderr=err, env=env, cwd=folder, start_new_session=True,
+            )  # fmt: skip
 
     @property
     def pid(self) -> int:
@@ -96,10 +99,11 @@ class Processes:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark, self.all = folder, secrets.token_hex(8), list[Process]()
+        self.fresh = False  # whether all are executed, also where a fork of a process that has loaded GT would do (warm.py)
         self.files = folder / "tmp"  # where all that is started puts its files
         self.files.mkdir()
 
-    def start(self, *command: str, within: tuple[str, ...] = (), **environment: str) -> Process:
+    def start(self, *command: str, within: tuple[str, ...] = (), fresh: bool = False, **environment: str) -> Process:
         """Start Python with this command line, by means of another command where it is to run `within` something."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GT_") or k in VARIANTS}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
@@ -111,7 +115,7 @@ class Processes:
             "TMPDIR": str(self.files),
             **environment,
         }
-        self.all.append(Process([*within, sys.executable, *command], self.folder, env))
+        self.all.append(Process(list(command), self.folder, env, within, fresh or self.fresh))
         return self.all[-1]
 
     def server(self, *args: str, port: int | None = None, **environment: str) -> tuple[Process, int]:
@@ -131,16 +135,17 @@ class Processes:
         return made
 
     def script(self, code: str, *args: str, **environment: str) -> Process:
-        """A script. Where it is given no server to connect to, the workers that it starts compute by NumPy."""
+        """A script. Where it is given no server to connect to, it starts as a user's, and its workers compute by NumPy."""
         connects = any(re.fullmatch(r"\S+:\d+", arg) for arg in args)
         own = {k: "" for k in VARIANTS if CLIENT not in VARIABLES[k].readers} if connects else {"GT_BACKEND": "numpy"}
-        return self.start("-c", textwrap.dedent(code), *args, **{**own, **environment})
+        return self.start("-c", textwrap.dedent(code), *args, fresh=not connects, **{**own, **environment})
 
     def running(self) -> list[psutil.Process]:
         """All processes that carry this test's mark, children of children too."""
-        there, found = set(psutil.pids()), []
+        forked = {p.pid for p in self.all if isinstance(p.popen, warm.Forked) and p.popen.poll() is None}
+        there, found = set(psutil.pids()), [psutil.Process(pid) for pid in forked]  # (whose first environment has no mark)
         STRANGERS.intersection_update(there)
-        for pid in there - STRANGERS:
+        for pid in there - STRANGERS - forked:
             try:
                 p = psutil.Process(pid)
                 if p.environ().get("TEST_MARK") != self.mark:

@@ -100,6 +100,7 @@ def test_workers_without_an_id_get_names_of_their_own(processes: Processes, disc
 
 def test_workers_of_another_engine_do_not_load_pytorch_to_meet(processes: Processes, disconnected: None) -> None:
     """It takes longer to load than all else that a worker does before its first op. The first collective takes it."""
+    processes.fresh = True
     server, port = processes.server("--expect", "2")
     workers = [processes.worker(port) for _ in range(2)]
     gt.connect(f"localhost:{port}")

@@ -12,6 +12,11 @@ TRAPS = ("msgspec", "numpy", "zmq", "typing", "psutil")
 WORK = "import os, gt; os.environ['PYTHONPATH'] = ''; print(gt.ones(3).sum().item())"
 
 
+@pytest.fixture(autouse=True)
+def fresh(processes: Processes) -> None:
+    processes.fresh = True  # what a process loads is the matter here
+
+
 @pytest.fixture
 def traps(tmp_path: Path) -> list[Path]:
     """Files of libraries' names in the directory that all processes are started in."""
