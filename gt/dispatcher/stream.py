@@ -71,10 +71,9 @@ class Stream:
             client.held.appendleft(rest)
             batch = Batch(batch.serial, (), done)
         client.instructions += len(batch.code)
+        batch = self._reads(client, batch, flow)
         if self.observers.on:
             self.observers.batch(client, batch)  # only the handled part: the rest is held and handled later
-        for ticket, id, spec in batch.gets:
-            self._get(client, ticket, id, spec, flow)
         ack = batch.ack
         if ack:
             used = set(client.told) | set(flow.code)
@@ -91,6 +90,19 @@ class Stream:
         if flow.refused:
             self.reports.dropped(client.name, flow.refused[0], len(flow.refused))
         return self._runs(client, batch, ack, forget, drops, flow) + flow.mail
+
+    def _reads(self, client: Client, batch: Batch, flow: Flow) -> Batch:
+        """Write the reads that one slice has room for; the rest is held, with all that comes after the reads. Returns what is
+        done of the batch."""
+        rewriter = self.rewriter
+        for position, (ticket, id, spec) in enumerate(batch.gets):
+            if rewriter.left <= 0 and position:
+                rest = Batch(batch.serial, (), [], batch.gets[position:], batch.ack, batch.forget, (), batch.drops)
+                client.held.appendleft(rest)
+                self.tables.cut_short(client)
+                return Batch(batch.serial, (), batch.code, batch.gets[:position])
+            rewriter.left -= self._get(client, ticket, id, spec, flow)
+        return batch
 
     def _runs(self, client: Client, batch: Batch, ack: bool, forget: int, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
         """The Run for each worker of a batch."""
@@ -177,24 +189,26 @@ class Stream:
 
     # Reading
 
-    def _get(self, client: Client, ticket: int, id: int, wire: tuple, flow: Flow) -> None:
+    def _get(self, client: Client, ticket: int, id: int, wire: tuple, flow: Flow) -> int:
+        """Write a read. Returns what it took, as `Rewriter.left` counts: its pieces."""
         entry = client.entries.get(id)
         if not isinstance(entry, Entry):
             why, error = (entry.why, entry.error) if entry else ("no such tensor", "ProtocolError")
             flow.mail.append(Mail(client.name, Failed(ticket, error, why, id)))
-            return
+            return 0
         if (entry.spec.dtype.code, *entry.spec.shape) != wire:
             flow.mail.append(
                 Mail(client.name, Failed(ticket, "ProtocolError", f"expected a read of {entry.spec}, got a read of {wire}", id))
             )
-            return
+            return 0
         if entry.solo is not None:
             shape = entry.spec.shape
             flow.gets.setdefault(entry.solo, []).append(Fetch(ticket, id, wire, (0,) * len(shape), shape))
-            return
+            return 0
         if entry.layout.partial:
             entry = sharding.reduced(client, id, entry, flow)
         sharding.fetch(ticket, id, entry.spec, entry.layout, flow)
+        return len(entry.workers)
 
     def done(self, worker: WorkerState, done: Done) -> Iterable[Mail]:
         client, serial = self.tables.clients.get(done.client), done.serial

@@ -55,6 +55,21 @@ def test_a_long_batch_is_cut_and_others_have_their_turn_before_its_rest(spread: 
     assert len(spread.tables.clients["a"].acks[2]) == 2
 
 
+def test_reads_of_many_pieces_are_cut_and_what_follows_them_waits(spread: Conversation) -> None:
+    asked = tuple((ticket, 1, PAIR) for ticket in range(7, 7 + 5 * SLICE))
+    first = spread("a", Batch(2, (), [(2, 5, 1, 1)], asked, True))
+    assert 0 < len(gets(first)) <= 2 * SLICE and list(spread.tables.cut) == ["a"] and not spread.tables.clients["a"].acks
+    assert spread("a", Batch(3, (), [(FREE, 1)])) == [], "the tensor is freed after its reads"
+    assert len(gets(spread("b", Batch(2, (), [], ((7, 1, PAIR),))))) == 2
+    steps = [first]
+    while spread.tables.cut:
+        steps.append(spread.told(spread.dispatcher.advance()))
+        assert len(gets(steps[-1])) <= 2 * SLICE
+    assert [get.ticket for mails in steps for get in gets(mails) if mails and get.start == (0, 0)] == [t for t, _, _ in asked]
+    assert [len(code(mails)) for mails in steps][0] == 1 and code(steps[-1]) == [(FREE, 1)]
+    assert len(spread.tables.clients["a"].acks[2]) == 2
+
+
 def test_two_long_batches_take_turns(spread: Conversation) -> None:
     for client in ("a", "b"):
         spread(client, Batch(2, (), [(2, id, 1, 1) for id in range(10, 10 + 3 * SLICE)]))
