@@ -21,6 +21,7 @@ TOOLS = {
     "gpu",
     "share_client",
     "share_sessions",
+    "unchecked",
 }  # modules here that hold no cases, or are run by themselves
 Case = Callable[[], Iterator[dict[str, Any]]]
 

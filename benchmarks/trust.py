@@ -1,0 +1,105 @@
+"""What the checks of messages, kinds and operands cost: `chain`, `mlp` and `issue` on a server and worker as they are, and on
+others without these checks (unchecked.py), in turns. The "rival" is the one without: a ratio of 0.98 means that checks cost 2%
+of the throughput. `-cpu` counts the CPU seconds of client, server and worker. Medians of all rounds."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from measure import Result, rates, took
+from stream import _free_port, _until_up
+from watch import chain, mlp, process_seconds
+
+import gt
+
+ROUNDS = 15
+HERE = Path(__file__).parent
+
+
+def issue() -> Callable[[], Any]:
+    """As the case `issue`: what the client's thread takes for ops that nobody reads."""
+    x, a = gt.ones(16, 16), gt.full((16, 16), 0.999)
+
+    def work() -> None:
+        for _ in range(50):
+            for _ in range(200):
+                x * a  # noqa: B018
+            x.numpy()
+
+    return work
+
+
+WORK = {"chain": chain, "mlp": mlp, "issue": issue}
+
+
+def client(address: str) -> None:
+    """Runs the work named by each line of the input, and prints its seconds."""
+    gt.connect(address)
+    works = {name: make() for name, make in WORK.items()}
+    for work in works.values():
+        for _ in range(3):
+            work()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(took(works[line.strip()]), flush=True)
+
+
+class Pool:
+    """A server, a worker and a client of it, each a process."""
+
+    def __init__(self, stack: ExitStack, checked: bool) -> None:
+        port = str(_free_port())
+        ways = {name: ["-m", f"gt.{name}"] if checked else [str(HERE / "unchecked.py"), name] for name in ("server", "worker")}
+        self.processes = [self._start(stack, [*ways["server"], "-p", port])]
+        _until_up(int(port))
+        self.processes.append(self._start(stack, [*ways["worker"], "-p", port]))
+        self.client = self._start(stack, [str(HERE / "trust.py"), f"localhost:{port}"])
+        self.processes.append(self.client)
+        assert self.client.stdout is not None
+        if self.client.stdout.readline() != "ready\n":
+            raise SystemExit("the client did not start")
+
+    def _start(self, stack: ExitStack, command: list[str]) -> subprocess.Popen:
+        process = subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        return process
+
+    def measure(self, case: str) -> tuple[float, float]:
+        """Seconds of the client's clock, and CPU seconds of all."""
+        assert self.client.stdin is not None and self.client.stdout is not None
+        before = self._cpu()
+        self.client.stdin.write(f"{case}\n")
+        self.client.stdin.flush()
+        seconds = json.loads(self.client.stdout.readline())
+        return seconds, self._cpu() - before
+
+    def _cpu(self) -> float:
+        return sum(process_seconds(process.pid) for process in self.processes)
+
+
+def trust() -> Iterator[Result]:
+    """Throughput with the checks, and without them."""
+    with ExitStack() as stack:
+        pools = [Pool(stack, checked) for checked in (True, False)]
+        for case in WORK:
+            found: list[list[tuple[float, float]]] = [[], []]
+            for i in range(ROUNDS):
+                for which in (0, 1) if i % 2 else (1, 0):  # in turns, and neither always first
+                    found[which].append(pools[which].measure(case))
+            for at, (suffix, unit) in enumerate((("", "runs/s"), ("-cpu", "runs/CPU second"))):
+                mine, theirs = (statistics.median(1 / each[at] for each in rounds) for rounds in found)
+                yield rates(f"trust-{case}{suffix}", mine, theirs, unit)
+
+
+CASES = {"trust": trust}
+
+if __name__ == "__main__":
+    client(sys.argv[1])
