@@ -112,7 +112,7 @@ def test_words_of_a_peer_about_groups_that_never_begin_are_bounded(monkeypatch: 
     every = [(0, 1, *rest) for rest in permutations(range(2, 12), 2)]
     assert refused(talk, (Ways(1, group, ("memory",)) for group in every)) == len(every) - 8 and kept(talk) == 8
     assert refused(talk, [Ways(2, (0, 1, 2), ("memory",))]) == 0, "the limit is each peer's"
-    assert refused(talk, [Ways(1, (0, 1), ("x" * 1000,)), Ways(1, (0, 1), (), (7,))]) == 2
+    assert refused(talk, [Ways(2, (0, 2), ("x" * 1000,)), Ways(2, (0, 2), (), (7,))]) == 2, "no such way, no such member"
     told = [word(1, group, 1, "RemoteError", "odd", 1) for word in (InputFailed, Aborted) for group in every]
     assert refused(talk, [*told, *(Noted(1, group, 1) for group in every)]) == 3 * len(every) and kept(talk) == 9
 
@@ -131,6 +131,19 @@ def test_words_of_a_peer_about_collectives_that_never_begin_are_bounded(monkeypa
     assert len(talk.early.failures[members, 1]) == 8 and len(talk.early.failure(first).text) == early_words.TEXT  # type: ignore[union-attr]
     causes = [talk.early.failure(talk.number(members)) for _ in range(8)]
     assert [cause is None for cause in causes] == [False] * 7 + [True] and not talk.early.failures
+
+
+def test_words_of_lost_workers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "_start", lambda self, what: None)
+    talk = grouped(Reached("127.0.0.1:1"))
+    talk.meet(tuple(peer(i, Reached("127.0.0.1:1")) for i in range(3)), "")
+    for other in (1, 2):
+        talk._begin((0, other))
+        talk.number((0, other))
+        talk.hear(InputFailed(other, (0, other), 1, "RemoteError", "odd", 1))
+        talk.hear(Ways(other, (0, 1, 2), ("memory",)))
+    talk.meet(tuple(peer(i, Reached("127.0.0.1:1")) for i in range(2)), "worker w2 was lost")
+    assert talk.early.failures.keys() == {((0, 1), 1)} and talk.early.ways == {1: {}}
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:
