@@ -147,7 +147,7 @@ class _Choice:
         return wanted
 
     def _cost(self, i: int, want: Layout) -> int:
-        key = (self.alias[i], want)
+        key = (self.specs[i], self.layouts[i], want)
         if key not in self.costs:
             self.costs[key] = cost(self.specs[i], self.layouts[i], want, self.hosts)
         return self.costs[key]

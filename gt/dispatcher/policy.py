@@ -51,3 +51,12 @@ def uncount(tables: Tables, client: Client, id: int, entry: Entry) -> None:
     if each:
         for w in entry.workers:
             tables.workers[w].bytes -= each
+
+
+def uncount_all(tables: Tables, client: Client) -> None:
+    """The same for all tensors of a client, of which many are alike."""
+    alike = Counter(zip(map(client.entries.get, client.sizes), client.sizes.values()))
+    for (entry, each), number in alike.items():
+        for w in entry.workers if isinstance(entry, Entry) else ():
+            tables.workers[w].bytes -= number * each
+    client.sizes.clear()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+
 from gt.dispatcher.hosts import ONE, Hosts
-from gt.dispatcher.steps import Draft, Slot
-from gt.ops import TABLE, infer
+from gt.dispatcher.steps import Draft, Part, Slot
+from gt.errors import ProtocolError
+from gt.ops import TABLE, Kind, infer
 from gt.spec import REPLICATE, Box, Layout, Partial, Replicate, Shape, Shard, Spec, split
 
+EXCHANGED = 1 << 18  # pairs of workers in all different exchanges of one plan, which no other client's turn interrupts
+KEPT = 1 << 8  # most pieces of layouts, and kinds, that are kept for the next operands
 IDEMPOTENT = ("max", "min")  # reductions in which copies of a tensor are valid partial terms of it
 
 
@@ -85,9 +91,9 @@ def _reduced(spec: Spec, source: Layout, dim: int, hosts: Hosts) -> int:
 
 
 def _moved(shape: Shape, source: Layout, target: Layout, hosts: Hosts) -> int:
-    has = dict(zip(source.workers, source.boxes(shape)))
+    has = _boxes(source, shape)
     total = 0
-    for worker, want in zip(target.workers, target.boxes(shape)):
+    for worker, want in _boxes(target, shape).items():
         both = _common(want, has[worker]) if worker in has else None
         lacks = _numel(want[1]) - (_numel(both[1]) if both else 0)
         total += lacks if not lacks or not hosts.several else _weighed(worker, want, lacks, has, hosts)
@@ -174,8 +180,7 @@ class Redistribution:
         if goal is self.layout:
             return
         shape = self.spec.shape
-        has = dict(zip(self.layout.workers, self.layout.boxes(shape)))
-        want = dict(zip(goal.workers, goal.boxes(shape)))
+        has, want = _boxes(self.layout, shape), _boxes(goal, shape)
         if all(w in has and _inside(want[w], has[w]) for w in want):
             self.slots = {w: self._cut(w, has[w], want[w]) for w in want}
         elif len(has) == 1 and len(want) > 2 and all(box[1] == shape for box in want.values()):
@@ -213,44 +218,58 @@ class Redistribution:
         self.slots = {w: self.slot if w == root else out for w in goal.workers}
 
     def _swap(self, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> None:
+        """An all-to-all. Operands of one spec and layout share its kinds, as to find them takes workers times workers."""
+        key, known = (self.spec, self.layout, goal), self.draft.exchanges
+        if key not in known:
+            if (len(known) + 1) * len(has) * len(want) > EXCHANGED:
+                raise ProtocolError(
+                    f"one op exchanges {len(known) + 1} operands of different shapes or layouts between {len(want)} workers: "
+                    "expected fewer; use it on some of them at a time, or give the operands one layout first"
+                )
+            known[key] = tuple(self._in_exchange(goal, has, want))
+        out, slots = self.draft.temporary(), {}
+        for part in known[key]:
+            worker = part.worker
+            if worker in want and not part.found:
+                self._empty(worker, want[worker][1], out)
+            if worker in want:
+                slots[worker] = self._cut(worker, has[worker], want[worker]) if part.whole else out
+            if part.kind is not None:
+                operands = (self.slots[worker], self.tag) if part.sends else (self.tag,)
+                self.draft.step(worker, part.kind, (out,) if part.takes else (), operands)
+        self.slots = slots
+
+    def _in_exchange(self, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> Iterator[Part]:
+        """Each worker's part in an all-to-all."""
         parts = _parts(self.layout, goal, has, want, self.hosts)
         group = tuple(sorted({w for source, to, _ in parts if source != to for w in (source, to)}))
-        out = self.draft.temporary()
-        slots: dict[int, Slot] = {}
         sent: dict[int, list] = {}
         taken: dict[int, list] = {}
         for source, to, box in parts:
             sent.setdefault(source, []).append((to, box))
             taken.setdefault(to, []).append((source, box))
         for worker in sorted({*group, *want}):
-            takes = taken.get(worker, [])
-            if worker in want and not takes:
-                self._empty(worker, want[worker][1], out)
-            if worker in want and takes and all(s == worker for s, _ in takes):
-                slots[worker] = self._cut(worker, has[worker], want[worker])
-                takes = []
-            elif worker in want:
-                slots[worker] = out
+            found = taken.get(worker, [])
+            whole = worker in want and bool(found) and all(s == worker for s, _ in found)
+            takes = [] if whole else found
             sends = [(to, box) for to, box in sent.get(worker, ()) if to != worker or takes]
-            if sends or takes:
-                self._part(worker, group, has.get(worker), sends, want.get(worker), takes, out)
-        self.slots = slots
+            kind = self._part(group, has.get(worker), sends, want.get(worker), takes) if sends or takes else None
+            yield Part(worker, kind, bool(found), whole, bool(sends), bool(takes))
 
-    def _part(self, worker: int, group: tuple, has: Box | None, sends: list, want: Box | None, takes: list, out: Slot) -> None:
-        settings = {
-            "group": group,
-            "sends": tuple((to, _relative(box, has), box[1]) for to, box in sends) if has else (),
-            "takes": tuple((s, _relative(box, want), box[1]) for s, box in takes) if want else (),
-            "shape": want[1] if want and takes else None,
-            "dtype": self.spec.dtype.code,
-        }
+    def _part(self, group: tuple, has: Box | None, sends: list, want: Box | None, takes: list) -> Kind:
         mine = Spec(has[1], self.spec.dtype) if has and sends else None
-        self._collective(worker, "exchange", mine, out if takes else None, settings)
+        statics = (
+            group,
+            tuple((to, _relative(box, has), box[1]) for to, box in sends) if has else (),
+            tuple((s, _relative(box, want), box[1]) for s, box in takes) if want else (),
+            want[1] if want and takes else None,
+            self.spec.dtype.code,
+        )
+        return infer(TABLE["exchange"], (int,) if mine is None else (mine, int), statics)
 
     def _empty(self, worker: int, shape: Shape, out: Slot) -> None:
         """An empty piece, for a worker that has no piece to slice."""
-        kind = infer(TABLE["full"], (int,), (shape, self.spec.dtype.code))
-        self.draft.step(worker, kind, (out,), (self.draft.constant(0),))
+        self.draft.step(worker, _full(shape, self.spec.dtype.code), (out,), (self.draft.constant(0),))
 
     def _terms(self, target: Layout) -> None:
         """Make a replicated tensor partial: the first worker keeps it, the others have zeros; of an idempotent reduction all
@@ -268,6 +287,17 @@ class Redistribution:
                     self._empty(worker, boxes[at][1], zero)
                     self.slots[worker] = zero
         self.layout = target
+
+
+@lru_cache(KEPT)
+def _boxes(layout: Layout, shape: Shape) -> dict[int, Box]:
+    """The piece of each worker."""
+    return dict(zip(layout.workers, layout.boxes(shape)))
+
+
+@lru_cache(KEPT)
+def _full(shape: Shape, dtype: int) -> Kind:
+    return infer(TABLE["full"], (int,), (shape, dtype))
 
 
 def _relative(box: Box, within: Box) -> Shape:

@@ -20,6 +20,8 @@ from gt.spec import Layout
 EXPANDED = 1 << 20  # most instructions that the expanded calls of one batch may have
 LONG = 1 << 14  # most instructions of a trace that is planned as a whole: no other client has a turn meanwhile
 SLICE = 1 << 11  # instructions times workers (some 0.05 s) that are planned before other clients have their turn
+MANY = 16  # operands or results of an instruction that take as long as a worker's part of one for several
+NEW = 4  # parts of instructions that take as long as a new plan; its worker may have a kernel to prepare
 REASON = 500  # characters of a reason that a tensor carries
 NOT_THERE = Lost("an instruction named an unknown kind or tensor", "ProtocolError")
 NO_SUCH_LENGTH = Lost("an instruction has another length than its kind expects", "ProtocolError")
@@ -62,6 +64,8 @@ class Rewriter:
                 elif tensor_count == 1:
                     key = (number, entries[ins[use.tensor_positions[0]]])
                 elif tensor_count:
+                    if tensor_count > MANY and self._long(client, tensor_count, whole):
+                        return position
                     key = (number, *[entries[ins[i]] for i in use.tensor_positions])
                 elif here is None:
                     return position
@@ -70,14 +74,19 @@ class Rewriter:
                     if use.loads:
                         ins = loads.read(ins)
                 plan = plans.get(key)
-                if plan is None and (plan := self._new_plan(client, use, ins, key, flow)) is None:
-                    continue
+                if plan is None:
+                    if self._cut(client, whole):
+                        return position
+                    if (plan := self._new_plan(client, use, ins, key, flow)) is None:
+                        continue
                 if plan.solo is None:
                     if self._spread(client, use, code, position, key, plan, flow) or self._cut(client, whole):
                         return position + 1
                     continue
             except Exception as wrong:  # an invalid instruction affects its own results alone, which carry the reason
                 self._refused(client, ins, wrong, flow)
+                if self._cut(client, whole):
+                    return position + 1
                 continue
             queue = queues.get(plan.solo)
             if queue is None:
@@ -86,6 +95,9 @@ class Rewriter:
             if use.result_count == 1:
                 entries[ins[1]] = plan.entry
             else:
+                if use.result_count > MANY and self._long(client, use.result_count, whole):
+                    queue.pop()
+                    return position
                 for id, entry in by_result(ins, plan.entries):
                     entries[id] = entry
             if many:
@@ -104,6 +116,13 @@ class Rewriter:
             return False
         self.tables.cut_short(client)
         return True
+
+    def _long(self, client: Client, length: int, whole: bool) -> bool:
+        """Whether an instruction of so many operands or results has to wait for the turns of other clients."""
+        if self._cut(client, whole):
+            return True
+        self.left -= length // MANY
+        return False
 
     def _free(self, client: Client, ins: tuple, entry: Entry, flow: Flow) -> None:
         """Pass a free on to all workers that hold a piece of the tensor."""
@@ -177,6 +196,7 @@ class Rewriter:
 
     def _new_plan(self, client: Client, use: KindPlans | TracePlans, ins: tuple, key: tuple, flow: Flow) -> Any:
         """A plan for an instruction; None if an operand is lost, and then its results are marked as lost."""
+        self.left -= NEW
         plan = self._plan(client, use, key, flow)
         if plan is None:
             self._lost(client, use, ins, key, flow)
@@ -256,6 +276,7 @@ class Rewriter:
 
     def _end(self, client: Client, ins: tuple, dies: tuple[int, ...], gone: Lost, flow: Flow) -> None:
         """Free the dying operands of a refused instruction and the tensors that its results would have replaced."""
+        self.left -= 1
         results = results_of(client, ins)
         frees = [ins[i] for i in dies if i < len(ins)] + [id for id in results if id in client.entries]
         self.rewrite(client, [free(id) for id in frees], flow)

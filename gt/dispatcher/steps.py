@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.program.code import free
-from gt.spec import Layout
+from gt.spec import Layout, Spec
 
 Slot = int
 OWN = 0  # slot of the client's instruction's kind
+STEPS = 1 << 16  # most steps of a plan: no other client has a turn while it is made
 RESERVED = 1 << 12  # the ids from -1 to -RESERVED are temporaries of plans
 
 
@@ -44,6 +46,19 @@ class Plan:
         return self.layouts[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A worker's part in an all-to-all: its kind, if it sends or takes anything; whether anything of the piece that it wants
+    was found, and all of it in its own piece."""
+
+    worker: int
+    kind: Kind | None
+    found: bool
+    whole: bool
+    sends: bool
+    takes: bool
+
+
 class Draft:
     """Writes the steps of a plan, for an instruction of `width` elements."""
 
@@ -55,7 +70,8 @@ class Draft:
         self.steps: dict[int, list[tuple[Slot, ...]]] = {}
         self.made: dict[int, list[Slot]] = {}  # temporaries of each worker
         self.relaid: dict[Slot, Layout] = {}
-        self.temporaries = 0
+        self.exchanges: dict[tuple[Spec, Layout, Layout], tuple[Part, ...]] = {}  # by the layouts before and after
+        self.temporaries = self.count = 0
 
     def _slot(self, extra: Extra) -> Slot:
         self.extra.append(extra)
@@ -63,6 +79,8 @@ class Draft:
 
     def temporary(self) -> Slot:
         self.temporaries += 1
+        if self.temporaries > RESERVED:  # the ids after these are of expanded traces
+            raise ProtocolError(f"one op moves more than {RESERVED} pieces of tensors: use it on fewer operands at a time")
         return self._slot(Temporary(-self.temporaries))
 
     def constant(self, value: int) -> Slot:
@@ -71,6 +89,9 @@ class Draft:
         return self.constants[value]
 
     def step(self, worker: int, kind: Kind, results: tuple[Slot, ...], operands: tuple[Slot, ...]) -> None:
+        self.count += 1
+        if self.count > STEPS:
+            raise ProtocolError(f"one op becomes more than {STEPS} steps of workers: use it on fewer operands at a time")
         number = self.kinds.get(kind.key)
         if number is None:
             number = self.kinds[kind.key] = self._slot(kind)

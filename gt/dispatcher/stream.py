@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -30,6 +30,8 @@ from gt.transport.messages import (
     Run,
     size_of,
 )  # fmt: skip
+
+LONGEST = 1 << 13  # instructions of a message that are written at once
 
 
 class Stream:
@@ -61,15 +63,19 @@ class Stream:
 
     def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
-        stop: int | None = 0
+        code, later, stop = batch.code, [], cast(int | None, 0)
+        if len(code) > LONGEST:
+            code, later = code[:LONGEST], code[LONGEST:]
         if self._ready(client, batch, flow):
-            stop = self.rewriter.rewrite(client, batch.code, flow, whole=False)
-            self.rewriter.left -= len(batch.code) // SOLO
+            stop = self.rewriter.rewrite(client, code, flow, whole=False)  # (it may write instructions of traces into `code`)
+            self.rewriter.left -= len(code) // SOLO
+            if stop is None and later:
+                stop = len(code)
+                self.tables.cut_short(client)
         if stop is not None:
-            done = batch.code[:stop]
-            rest = Batch(batch.serial, (), batch.code[stop:], batch.gets, batch.ack, batch.forget, (), batch.drops)
+            rest = Batch(batch.serial, (), code[stop:] + later, batch.gets, batch.ack, batch.forget, (), batch.drops)
             client.held.appendleft(rest)
-            batch = Batch(batch.serial, (), done)
+            batch = Batch(batch.serial, (), code[:stop])
         client.instructions += len(batch.code)
         batch = self._reads(client, batch, flow)
         if self.observers.on:

@@ -400,6 +400,7 @@ def test_a_worker_that_is_lost_holds_nobody_back(talk: Conversation) -> None:
     talk.worker("w0")
     talk.client()
     talk("c", Batch(1, (FULL,), [(1, 1, 0.5)] * 65536))
+    talk.turns()
     talk("c", Batch(2, (), [(1, 1, 0.5)]))
     assert talk("c", Batch(3, (), [(1, 2, 0.5)])) == []
     talk.worker("w1")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from conversation import Conversation
 
-from gt.dispatcher import core, rewrite
+from gt.dispatcher import core, redistribute, rewrite, steps, stream
 from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.tables import Refused
 from gt.program.code import FREE
@@ -45,7 +47,7 @@ def gets(mails: list[Mail]) -> list[Fetch]:
 def test_a_long_batch_is_cut_and_others_have_their_turn_before_its_rest(spread: Conversation) -> None:
     whole = [(2, id, 1, 1) for id in range(10, 10 + 3 * SLICE)]
     first = spread("a", Batch(2, (), list(whole), ((7, 10, PAIR),), True))
-    assert len(code(first)) == SLICE and not gets(first) and list(spread.tables.cut) == ["a"]
+    assert len(code(first)) == SLICE - rewrite.NEW // 2 and not gets(first) and list(spread.tables.cut) == ["a"]
     later = spread("a", Batch(3, (), [(2, 99, 10, 10)]))
     assert later == [], "in the order of its stream"
     assert len(code(spread("b", Batch(2, (), [(2, 2, 1, 1)])))) == 1
@@ -208,3 +210,91 @@ def test_definitions_that_wait_for_an_upload_are_bounded(spread: Conversation, m
         if mails:
             break
     assert isinstance(mails[0].message, Bye) and "the most are 1000" in mails[0].message.why and serial > 20
+
+
+def test_a_long_batch_for_one_worker_is_cut(spread: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LONGEST", 20)
+    full = KindDef(5, "full", ((-3,),), ((4, 4), F))
+    first = spread("a", Batch(2, (full,), [(5, id, 1.0) for id in range(10, 100)], ((7, 99, PAIR),), True))
+    home = f"w{spread.tables.clients['a'].home}"
+    assert len(code(first, home)) == 20 and not gets(first) and list(spread.tables.cut) == ["a"]
+    rest = spread.turns()
+    assert [ins[1] for ins in code(first + rest, home)] == [*range(10, 100)] and [get.ticket for get in gets(rest)] == [7]
+
+
+@pytest.mark.parametrize("wrong", [(999, 5, 1), (2, 5, 777, 777), (2, 5, 1)], ids=["kind", "tensor", "length"])
+def test_refused_instructions_are_cut(spread: Conversation, wrong: tuple) -> None:
+    refused: list[int] = []
+    spread.dispatcher.reports.dropped = lambda peer, why, count=1, cause=None: refused.append(count)  # type: ignore[method-assign]
+    first = spread("a", Batch(2, (), [(wrong[0], id, *wrong[2:]) for id in range(10, 200)], ((7, 199, PAIR),)))
+    assert refused == [2 * SLICE] and not first and list(spread.tables.cut) == ["a"]
+    [answer] = spread.turns()
+    assert isinstance(answer.message, Failed) and answer.message.ticket == 7
+    assert sum(refused) == 190 and max(refused) <= 2 * SLICE
+
+
+def test_new_plans_are_cut_so_that_no_worker_has_many_kernels_to_prepare_at_once(spread: Conversation) -> None:
+    many = [KindDef(10 + n, "full", ((-3,),), ((1 + n,), F)) for n in range(60)]
+    mails = [spread("a", Batch(2, tuple(many), [(10 + n, 10 + n, 1.0) for n in range(60)]))]
+    while spread.tables.cut:
+        mails.append(spread.told(spread.dispatcher.advance()))
+    sent = [len(mail.message.kinds) for step in mails for mail in step if isinstance(mail.message, Run)]
+    assert sum(sent) == 60 and max(sent) <= 2 * SLICE // rewrite.NEW
+
+
+@pytest.mark.parametrize("many", ["operands", "results"])
+def test_instructions_of_many_operands_or_results_are_cut(spread: Conversation, many: str) -> None:
+    n = rewrite.MANY * SLICE  # half a slice
+    full, add = KindDef(5, "full", ((-3,),), ((n,), F)), KindDef(7, "add", ((F, n), (F, n)), ())
+    if many == "operands":
+        defined = Batch(2, (full, KindDef(6, "cat", ((F, n),) * n, (0,))), [(5, 5, 1.0)])
+        use = [(6, 10 + i, *[5] * n) for i in range(6)]
+    else:
+        results = tuple(range(2, 2 + n))
+        defined = Batch(2, (full, add), [(5, 5, 1.0)], traces=(TraceDef(6, 1, [(7, r, 1, 1) for r in results], results),))
+        use = [(6, *range(100 + i * n, 100 + i * n + n), 5) for i in range(6)]
+    spread("a", defined)
+    spread.turns()
+    home = f"w{spread.tables.clients['a'].home}"
+    steps = [spread("a", Batch(3, (), use))]
+    while spread.tables.cut:
+        steps.append(spread.told(spread.dispatcher.advance()))
+    assert [len(code(step, home)) for step in steps] == [2, 2, 2]
+
+
+def concatenated(talk: Conversation, count: int, distinct: bool = False) -> list[Mail]:
+    """Rows of tensors on both workers, put together."""
+    sizes = [4 + 2 * n * distinct for n in range(count)]
+    makes = [KindDef(20 + n, "full", ((-3,),), ((size, 4), F), "rows") for n, size in enumerate(sizes)]
+    cat = KindDef(10, "cat", tuple((F, size, 4) for size in sizes), (0,))
+    code: list[tuple] = [(20 + n, 20 + n, 1.0) for n in range(count)]
+    mails = talk("a", Batch(2, (*makes, cat), [*code, (10, 9, *range(20, 20 + count))], ((7, 9, (F, sum(sizes), 4)),)))
+    return mails + talk.turns()
+
+
+def test_operands_that_move_alike_are_compared_once(spread: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple] = []
+    parts = redistribute._parts
+    monkeypatch.setattr(redistribute, "_parts", lambda *args: compared.append(args) or parts(*args))  # type: ignore[func-returns-value]
+    assert {get.ticket for get in gets(concatenated(spread, 30))} == {7}
+    assert len(compared) == 1
+
+
+@pytest.mark.parametrize("module, limit, why", [
+    (steps, "RESERVED", "moves more than 8 pieces"), (steps, "STEPS", "more than 8 steps"),
+    (redistribute, "EXCHANGED", "operands of different shapes or layouts"),
+])  # fmt: skip
+def test_an_op_that_moves_too_much_is_refused_with_the_reason(
+    spread: Conversation, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str, why: str
+) -> None:
+    monkeypatch.setattr(module, limit, 8)
+    [failed] = [mail.message for mail in concatenated(spread, 10, distinct=True) if isinstance(mail.message, Failed)]
+    assert failed.ticket == 7 and why in failed.text
+    assert len(code(spread("a", Batch(3, (), [(2, 3, 1, 1)])))) == 1, "others are carried out"
+
+
+def test_the_bytes_of_a_client_that_leaves_are_subtracted_once_for_tensors_that_are_alike(spread: Conversation) -> None:
+    spread("a", Batch(2, (), [(1, id, 1.0) for id in range(10, 10 + SLICE)]))
+    assert [w.bytes for w in spread.tables.workers] == [32 * (SLICE + 2)] * 2
+    spread.gone("a")
+    assert [w.bytes for w in spread.tables.workers] == [32] * 2
