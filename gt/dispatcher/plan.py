@@ -205,7 +205,7 @@ def _pieces(kind: Kind, mesh: Mesh, rules: Rules) -> list[Kind] | None:
             size = extent(piece, rule)
             if size is None:
                 continue
-            key = (piece.key, rule, *split(size, n, c))
+            key = (id(piece), id(rule), *split(size, n, c))  # (a kind of many operands takes long to hash)
             if key not in known:
                 try:
                     known[key] = piece.piece(rule, *split(size, n, c))

@@ -141,8 +141,8 @@ def _reduce(client: Client, tensors: dict[int, Spec], layout: Layout, dim: int, 
 
 def alias(ins: tuple, at: tuple[int, ...]) -> tuple[int, ...]:
     """For each tensor operand, the index of the first operand that is the same tensor."""
-    ids = [ins[i] for i in at]
-    return tuple(ids.index(id) for id in ids)
+    first: dict[int, int] = {}
+    return tuple([first.setdefault(ins[i], operand) for operand, i in enumerate(at)])
 
 
 def reduced(client: Client, id: int, entry: Entry, flow: Flow) -> Entry:

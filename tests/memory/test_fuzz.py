@@ -75,9 +75,8 @@ def test_the_fuzzer_notices_a_read_without_an_answer(sessions: list[list[m.Messa
     """It can fail: where reads of what could not be made are forgotten, it does."""
     get = Stream._get
 
-    def forgetful(self: Any, client: Any, ticket: int, id: int, *rest: Any) -> None:
-        if isinstance(client.entries.get(id), Entry):
-            get(self, client, ticket, id, *rest)
+    def forgetful(self: Any, client: Any, ticket: int, id: int, *rest: Any) -> int:
+        return get(self, client, ticket, id, *rest) if isinstance(client.entries.get(id), Entry) else 0
 
     monkeypatch.setattr(Stream, "_get", forgetful)
     with pytest.raises(AssertionError, match="were not answered"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conversation import Conversation
 
-from gt.dispatcher import core, redistribute, rewrite, steps, stream
+from gt.dispatcher import core, redistribute, rewrite, sharding, steps, stream
 from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.tables import Refused
 from gt.program.code import FREE
@@ -298,3 +298,20 @@ def test_the_bytes_of_a_client_that_leaves_are_subtracted_once_for_tensors_that_
     assert [w.bytes for w in spread.tables.workers] == [32 * (SLICE + 2)] * 2
     spread.gone("a")
     assert [w.bytes for w in spread.tables.workers] == [32] * 2
+
+
+def test_equal_operands_are_found_in_one_pass() -> None:
+    """Thousands of operands are not compared with one another."""
+
+    class Compared(int):
+        count = 0
+
+        def __eq__(self, other: object) -> bool:
+            Compared.count += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    ids = tuple(Compared(i % 100) for i in range(1000))
+    assert sharding.alias((7, 7, *ids), tuple(range(2, 1002))) == tuple(i % 100 for i in range(1000))
+    assert Compared.count <= 1000
