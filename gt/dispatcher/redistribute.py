@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from gt.dispatcher.hosts import ONE, Hosts
-from gt.dispatcher.steps import Draft, Part, Slot
+from gt.dispatcher.steps import Draft, ExchangePart, Slot
 from gt.errors import ProtocolError
 from gt.ops import TABLE, Kind, infer
 from gt.spec import REPLICATE, Box, Layout, Partial, Replicate, Shape, Shard, Spec, split
@@ -239,7 +239,7 @@ class Redistribution:
                 self.draft.step(worker, part.kind, (out,) if part.takes else (), operands)
         self.slots = slots
 
-    def _in_exchange(self, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> Iterator[Part]:
+    def _in_exchange(self, goal: Layout, has: dict[int, Box], want: dict[int, Box]) -> Iterator[ExchangePart]:
         """Each worker's part in an all-to-all."""
         parts = _parts(self.layout, goal, has, want, self.hosts)
         group = tuple(sorted({w for source, to, _ in parts if source != to for w in (source, to)}))
@@ -254,7 +254,7 @@ class Redistribution:
             takes = [] if whole else found
             sends = [(to, box) for to, box in sent.get(worker, ()) if to != worker or takes]
             kind = self._part(group, has.get(worker), sends, want.get(worker), takes) if sends or takes else None
-            yield Part(worker, kind, bool(found), whole, bool(sends), bool(takes))
+            yield ExchangePart(worker, kind, bool(found), whole, bool(sends), bool(takes))
 
     def _part(self, group: tuple, has: Box | None, sends: list, want: Box | None, takes: list) -> Kind:
         mine = Spec(has[1], self.spec.dtype) if has and sends else None

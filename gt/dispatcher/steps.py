@@ -47,7 +47,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExchangePart:
     """A worker's part in an all-to-all: its kind, if it sends or takes anything; whether anything of the piece that it wants
     was found, and all of it in its own piece."""
 
@@ -70,7 +70,7 @@ class Draft:
         self.steps: dict[int, list[tuple[Slot, ...]]] = {}
         self.made: dict[int, list[Slot]] = {}  # temporaries of each worker
         self.relaid: dict[Slot, Layout] = {}
-        self.exchanges: dict[tuple[Spec, Layout, Layout], tuple[Part, ...]] = {}  # by the layouts before and after
+        self.exchanges: dict[tuple[Spec, Layout, Layout], tuple[ExchangePart, ...]] = {}  # by the layouts before and after
         self.temporaries = self.count = 0
 
     def _slot(self, extra: Extra) -> Slot:

@@ -156,7 +156,7 @@ CASES: dict[str, Callable[[int], Messages]] = {
 }  # fmt: skip
 
 
-class Steps:
+class LongestStep:
     """Steps of a core, and the CPU seconds of the longest."""
 
     def __init__(self) -> None:
@@ -174,9 +174,9 @@ class Steps:
         return found
 
 
-def dispatched(case: Callable[[int], Messages], workers: int, spread: bool) -> tuple[Steps, list[m.Mail]]:
+def dispatched(case: Callable[[int], Messages], workers: int, spread: bool) -> tuple[LongestStep, list[m.Mail]]:
     """The dispatcher's steps for a case, and the mail for the first worker."""
-    core, steps, mails = Dispatcher(), Steps(), []
+    core, steps, mails = Dispatcher(), LongestStep(), []
     for i in range(workers):
         core.handle(m.Mail(f"w{i}", m.Join(m.VERSION, "", f"w{i}", "none", "cpu", "here", i, f"ipc://{i}")))
     core.handle(m.Mail("c", m.Hello(m.VERSION, "", "here", 1)))
@@ -209,9 +209,9 @@ def behind(core: Dispatcher) -> Iterator[m.Mail]:
                 yield m.Mail(f"w{i}", m.Progress("c", sent))
 
 
-def executed(mails: list[m.Mail], engine: str) -> Steps:
+def executed(mails: list[m.Mail], engine: str) -> LongestStep:
     """A worker's steps for its mail."""
-    worker, steps = Worker(make(engine)), Steps()
+    worker, steps = Worker(make(engine)), LongestStep()
     worker.handle(m.Mail(DISPATCHER, m.Welcome("w0", 0)))
     for mail in mails:
         steps(type(mail.message).__name__, partial(worker.handle, m.Mail(DISPATCHER, mail.message)))
