@@ -253,10 +253,10 @@ class Redistribution:
             whole = worker in want and bool(found) and all(s == worker for s, _ in found)
             takes = [] if whole else found
             sends = [(to, box) for to, box in sent.get(worker, ()) if to != worker or takes]
-            kind = self._part(group, has.get(worker), sends, want.get(worker), takes) if sends or takes else None
+            kind = self._kind_of_part(group, has.get(worker), sends, want.get(worker), takes) if sends or takes else None
             yield ExchangePart(worker, kind, bool(found), whole, bool(sends), bool(takes))
 
-    def _part(self, group: tuple, has: Box | None, sends: list, want: Box | None, takes: list) -> Kind:
+    def _kind_of_part(self, group: tuple, has: Box | None, sends: list, want: Box | None, takes: list) -> Kind:
         mine = Spec(has[1], self.spec.dtype) if has and sends else None
         statics = (
             group,

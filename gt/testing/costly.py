@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from gt.dispatcher.core import Dispatcher
-from gt.program.code import FREE
+from gt.program.code import free
 from gt.program.wire import TraceDef
 from gt.spec import float32
 from gt.transport import checks
@@ -87,14 +87,14 @@ def partial_sums(first: int) -> Messages:
 
 def long_trace(first: int) -> Messages:
     values = list(range(2, 2 + checks.BODY // 2))
-    trace = TraceDef(10, 1, [*((3, v, v - 1, 1) for v in values), *((FREE, v) for v in values[:-1])], (values[-1],))
+    trace = TraceDef(10, 1, [*((3, v, v - 1, 1) for v in values), *map(free, values[:-1])], (values[-1],))
     yield batch(2, traces=(trace,))
     yield batch(3, [(10, 10, first)])
     yield batch(4, [(10, 11, first)])
 
 
 def many_traces(first: int) -> Messages:
-    body: list[tuple] = [(3, 2, 1, 1), *((3, 3 + k, 2 + k, 1) for k in range(100)), *((FREE, 2 + k) for k in range(100))]
+    body: list[tuple] = [(3, 2, 1, 1), *((3, 3 + k, 2 + k, 1) for k in range(100)), *map(free, range(2, 102))]
     traces = tuple(TraceDef(10 + n, 1, body, (102,)) for n in range(checks.BODY // len(body) - 1))
     yield batch(2, [(10 + n, 10 + n, first) for n in range(len(traces))], traces=traces)
     yield batch(3, drops=tuple(range(10, 10 + len(traces))))

@@ -262,6 +262,19 @@ def test_instructions_of_many_operands_or_results_are_cut(spread: Conversation, 
     assert [len(code(step, home)) for step in steps] == [2, 2, 2]
 
 
+def test_calls_with_many_results_on_several_workers_are_cut(spread: Conversation) -> None:
+    n = 2 * rewrite.MANY
+    results = tuple(range(2, 2 + n))
+    spread("a", Batch(2, (), [], traces=(TraceDef(6, 1, [(2, r, 1, 1) for r in results], results),)))
+    spread("a", Batch(3, (), [(6, *range(1000, 1000 + n), 1)]))  # the first call is planned one by one
+    spread.turns()
+    steps = [spread("a", Batch(4, (), [(6, *range(2000 + i * n, 2000 + i * n + n), 1) for i in range(9)]))]
+    while spread.tables.cut:
+        steps.append(spread.told(spread.dispatcher.advance()))
+    written = [len(code(step)) for step in steps]
+    assert sum(written) == 9 and max(written) == 3, "a slice has room for 8 calls with one result each"
+
+
 def concatenated(talk: Conversation, count: int, distinct: bool = False) -> list[Mail]:
     """Rows of tensors on both workers, put together."""
     sizes = [4 + 2 * n * distinct for n in range(count)]
