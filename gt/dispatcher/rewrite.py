@@ -142,7 +142,7 @@ class Rewriter:
     def _spread(self, client: Client, use: Any, code: list, position: int, key: tuple, plan: Any, flow: Flow) -> bool:
         """Write an instruction for several workers, or refuse it. Returns whether the bytes of a load must arrive before the
         next one."""
-        self.left -= len(self.tables.by_peer) * (1 + use.result_count // MANY)
+        self.left -= len(self.tables.by_peer) * (use.result_count // MANY + 1)
         ins = code[position]
         if isinstance(plan, Lost):
             self._refuse(client, ins, plan, flow)

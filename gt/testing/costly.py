@@ -35,7 +35,7 @@ def batch(serial: int, code: Iterable[tuple] = (), kinds: Iterable[m.KindDef] = 
     return m.Batch(serial, tuple(kinds), list(code), **rest)
 
 
-def of_one(op: str, ins: tuple, statics: tuple, number: int = 10) -> m.KindDef:
+def kind_of(op: str, ins: tuple, statics: tuple, number: int = 10) -> m.KindDef:
     return m.KindDef(number, op, ins, statics)
 
 
@@ -56,19 +56,19 @@ def unknown_tensors(first: int) -> Messages:
 
 
 def definitions(first: int) -> Messages:
-    yield batch(2, (), [of_one("add", ((F, 1 + n), (F, 1 + n)), (), 10 + n) for n in range(checks.DEFINITIONS)])
+    yield batch(2, (), [kind_of("add", ((F, 1 + n), (F, 1 + n)), (), 10 + n) for n in range(checks.DEFINITIONS)])
 
 
 def used_definitions(first: int) -> Messages:
     """Each defined and used, so that workers prepare them too."""
     count = checks.DEFINITIONS // 4
-    kinds = [of_one("full", ((-3,),), ((1 + n,), F), 10 + n) for n in range(count)]
+    kinds = [kind_of("full", ((-3,),), ((1 + n,), F), 10 + n) for n in range(count)]
     yield batch(2, [(10 + n, 10 + n, 1.0) for n in range(count)], kinds)
 
 
 def many_operands(first: int) -> Messages:
-    kind = of_one("cat", (PAIR,) * checks.OPERANDS, (0,))
-    yield batch(2, [(10, 10 + n, *[first] * checks.OPERANDS) for n in range(MANY)], [kind])
+    many = kind_of("cat", (PAIR,) * checks.OPERANDS, (0,))
+    yield batch(2, [(10, 10 + n, *[first] * checks.OPERANDS) for n in range(MANY)], [many])
 
 
 def many_results(first: int) -> Messages:
@@ -81,7 +81,7 @@ def many_results(first: int) -> Messages:
 def partial_sums(first: int) -> Messages:
     """Partial results, each of which is looked for among the following instructions."""
     code: list[tuple] = [(4, 10 + n, first) for n in range(checks.CODE // 2)]
-    relu = of_one("exp", ((F, 4),), ())
+    relu = kind_of("exp", ((F, 4),), ())
     yield batch(2, [*code, *((10, 100_000 + n, 10 + n) for n in range(checks.CODE // 2 - 1))], [relu])
 
 
@@ -108,7 +108,7 @@ def forget(first: int) -> Messages:
     for serial in range(2, 10):
         count = checks.DEFINITIONS // 2
         first_kind = serial * count
-        kinds = [of_one("add", ((F, 1 + n), (F, 1 + n)), (), first_kind + n) for n in range(count)]
+        kinds = [kind_of("add", ((F, 1 + n), (F, 1 + n)), (), first_kind + n) for n in range(count)]
         yield batch(serial, (), kinds)
     for serial in range(10, 20):
         yield batch(serial, forget=serial)
@@ -137,7 +137,7 @@ def long_settings(first: int) -> Messages:
         ("permute", (axes,)), ("sum", (axes, False)), ("reshape", ((1,) * len(axes),)), ("flip", (axes,)), ("expand", (axes,)),
         ("squeeze", (axes,)), ("pad", (axes, 0.0)), ("roll", (axes, axes)), ("index", (axes,)), ("einsum", ("ab," * 1300,)),
     )):  # fmt: skip
-        yield batch(2 + number, (), [of_one(op, (PAIR,), statics, 10 + number)])
+        yield batch(2 + number, (), [kind_of(op, (PAIR,), statics, 10 + number)])
 
 
 def tensors(first: int) -> Messages:
