@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gt.client.early import LEAST, Early
 from gt.client.traces import Raw, Trace
-from gt.program.code import Encoded, free
+from gt.program.code import Encoded, free, number_of
 
 MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
 MOST = 64  # most batches that are remembered
@@ -22,22 +22,29 @@ class Repeats:
     def __init__(self, early: Early) -> None:
         self.early = early
         self.known: dict[tuple[int, ...], tuple[Part, ...]] = {}
+        self.lengths: set[int] = set()  # of the batches known: others are told by their length alone
 
     def clear(self) -> None:
         self.known.clear()
+        self.lengths.clear()
 
-    def note(self, tokens: tuple[int, ...], parts: list[Part]) -> None:
-        """Remember the parts of a batch, unless one is a trace that may be called early: its guess learns from each call."""
-        if len(tokens) > LONGEST or any(form is not None and form.trace.size >= LEAST for _, _, form in parts):
+    def note(self, batch: list[Encoded], parts: list[Part]) -> None:
+        """Remember the parts of a batch and the mark after it, unless one is a trace that may be called early: its guess learns
+        from each call."""
+        if len(batch) > LONGEST or any(form is not None and form.trace.size >= LEAST for _, _, form in parts):
             return
         if len(self.known) >= MOST:
-            self.known.clear()
+            self.clear()
+        tokens = tuple(map(number_of, batch))
         self.known[tokens] = tuple(_unmarked(tokens, parts))
+        self.lengths.add(len(batch))
 
-    def fold(self, tokens: tuple[int, ...], batch: list[Encoded], count: Callable[[Trace], None]) -> list[Encoded] | None:
+    def fold(self, batch: list[Encoded], count: Callable[[Trace], None]) -> list[Encoded] | None:
         """The instructions to send for a batch; None where it is none of those that are known. `count` is called with each
         trace that is called."""
-        parts = self.known.get(tokens)
+        if len(batch) not in self.lengths:
+            return None
+        parts = self.known.get(tuple(map(number_of, batch)))
         if parts is None:
             return None
         out: list[Encoded] = []
@@ -46,7 +53,10 @@ class Repeats:
             if form is None:
                 out += batch[start:end]
                 continue
-            found = form.call(batch[start:end])
+            code = batch[start:end]
+            if end > len(batch):
+                code.append((MARK,))
+            found = form.call(code)
             if found is None:
                 return None
             out.append(found[0])
@@ -65,7 +75,7 @@ def _unmarked(tokens: tuple[int, ...], parts: list[Part]) -> list[Part]:
         if form is not None:
             found.append((start, end, form))
             continue
-        for at in range(start, end):
+        for at in range(start, min(end, len(tokens))):
             if tokens[at] == MARK:
                 continue
             if found and found[-1][1] == at and found[-1][2] is None:

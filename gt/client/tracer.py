@@ -61,19 +61,20 @@ class Tracer:
 
     def fold(self, batch: list[tuple], final: bool, mark: bool) -> list[tuple]:
         """The instructions to send for these. `final`: nothing may be held back; `mark`: their end is a boundary."""
+        parts: list[Part] = []
         if not mark:
-            return self._fold(batch, final, [])
-        batch = [*batch, (MARK,)]
-        out, parts, neutral, tokens = None, list[Part](), self._between_traces(), tuple(map(number_of, batch))
-        if neutral:
-            out = self.repeats.fold(tokens, batch, self._count)
-        if out is not None and self.early.begins:
-            self.early.follow(out, end=True)
+            return self._fold(batch, final, parts)
+        neutral = self._between_traces()
+        out = self.repeats.fold(batch, self._count) if neutral else None
         if out is None:
+            self.pieces += batch
+            self.tokens += map(number_of, batch)
             self.learned = False
-            out = self._fold(batch, final, parts)
+            out = self._fold([(MARK,)], final, parts)
             if neutral and not self.learned and self._between_traces():
-                self.repeats.note(tokens, parts)
+                self.repeats.note(batch, parts)
+        elif self.early.begins:
+            self.early.follow(out, end=True)
         self.early.read()
         return out
 
