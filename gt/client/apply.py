@@ -25,7 +25,7 @@ from gt.ops.table import TABLE, Row, infer
 from gt.spec import DType, bfloat16, float16, float32
 
 if NATIVE is not None:
-    NATIVE.setup(Tensor, Node, Known, Scope, GradientPlan, Port, HERE)
+    NATIVE.setup(Tensor, Node, Known, Scope, GradientPlan, Port)
 CASTS = (bfloat16, float16, float32)  # dtypes that autocast changes
 MASK = RING - 1
 NUMBERS = (float, int, bool)

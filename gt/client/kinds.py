@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+from gt.client.native import NATIVE
 from gt.ops.table import Kind
 from gt.program.code import first_kind
 from gt.program.foreach import ForeachKind
 from gt.transport.messages import KindDef, kind_out
 
+Table: type[dict[tuple[Any, ...], Any]] = dict if NATIVE is None else NATIVE.Table
 MOST = 1 << 15  # most kinds; above, all are forgotten and defined again at their next use
 NO_GRAD = (
     "a view that was made in no_grad mode is being changed in place with grad mode enabled: make the view and change it "
@@ -53,7 +55,7 @@ class Kinds:
 
     def under(self, signal: str, cast: str = "") -> dict[tuple[Any, ...], Known]:
         """The kinds of ops under a signal and the dtype of autocast, by row, operands' specs and statics."""
-        return self.tables.setdefault((signal, cast), {})
+        return self.tables.setdefault((signal, cast), Table())
 
     def define(self, kind: Kind) -> Known:
         """Give a kind a number."""

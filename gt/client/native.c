@@ -9,7 +9,7 @@
 
 static PyTypeObject *StreamType, *HandleType;
 static PyTypeObject *TensorType, *NodeType, *KnownType, *ScopeType, *PlanType, *PortType; /* Python classes, set by `setup` */
-static PyObject *here, *zero, *name_scope, *name_due, *name_module, *name_foreach, *nothing, *empty;
+static PyObject *zero, *name_due, *name_module, *name_foreach, *nothing, *empty;
 
 /* Offsets of the slots in objects of these classes. */
 static Py_ssize_t tensor_handle, tensor_requires_grad, tensor_node, tensor_grad, tensor_hooks, tensor_base, tensor_how, tensor_made;
@@ -20,6 +20,40 @@ static Py_ssize_t plan_keep, plan_keeps_output, plan_pulls, plan_whole, plan_con
 static Py_ssize_t node_known, node_plan, node_inputs, node_edges, node_output, node_scope, node_order, node_hooks, port_node, port_index;
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
+
+/* The scope of each thread: its dict has it, under this module's `here`; the scope of the thread that asked last is held too. */
+static PyObject *here, *scope_held;
+static uint64_t scope_thread;
+
+/* The scope of this thread, or None; a borrowed reference. NULL on errors. */
+static PyObject *scope_here(void) {
+    uint64_t thread = PyThreadState_GetID(PyThreadState_Get());
+    if (thread == scope_thread) return scope_held;
+    PyObject *all = PyThreadState_GetDict(), *scope = all != NULL ? PyDict_GetItemWithError(all, here) : NULL;
+    if (scope == NULL && PyErr_Occurred()) return NULL;
+    if (scope == NULL) scope = Py_None;
+    PyObject *before = scope_held;
+    scope_thread = thread;
+    scope_held = Py_NewRef(scope);
+    Py_XDECREF(before);
+    return scope_held;
+}
+
+static PyObject *here_get(PyObject *self, void *unused) { return Py_XNewRef(scope_here()); }
+
+static int here_set(PyObject *self, PyObject *scope, void *unused) {
+    PyObject *all = PyThreadState_GetDict(), *before = scope_held;
+    if (scope == NULL) scope = Py_None;
+    if (all == NULL || PyDict_SetItem(all, here, scope) < 0) return -1;
+    scope_thread = PyThreadState_GetID(PyThreadState_Get());
+    scope_held = Py_NewRef(scope);
+    Py_XDECREF(before);
+    return 0;
+}
+
+static PyGetSetDef here_fields[] = {{"scope", here_get, here_set, "The scope of this thread, or None."}, {NULL}};
+static PyType_Slot here_slots[] = {{Py_tp_doc, "The scope of this thread."}, {Py_tp_getset, here_fields}, {0, NULL}};
+static PyType_Spec here_spec = {"gt.client._native.Here", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, here_slots};
 
 /* The part of a session that ops use. */
 typedef struct {
@@ -94,6 +128,95 @@ static PyType_Slot stream_slots[] = {
     {0, NULL}};
 static PyType_Spec stream_spec = {
     "gt.client._native.Stream", sizeof(Stream), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, stream_slots};
+
+/* Tables of kinds: dicts by (row, operands' specs or numbers' types, statics), in which the kinds of few operands that were used
+   last are found by the identities of row and specs, without a key. */
+
+#define FEW 4     /* most operands of such a kind */
+#define FOUND 256 /* kinds that are found so */
+
+typedef struct {
+    PyObject *key, *known;
+} Found;
+
+typedef struct {
+    PyDictObject dict;
+    Found found[FOUND]; /* by a hash of the identities */
+} Table;
+static PyTypeObject *TableType;
+
+static int table_traverse(Table *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    for (Found *found = self->found; found < self->found + FOUND; found++) {
+        Py_VISIT(found->key);
+        Py_VISIT(found->known);
+    }
+    return PyDict_Type.tp_traverse((PyObject *)self, visit, arg);
+}
+
+static int table_clear(Table *self) {
+    for (Found *found = self->found; found < self->found + FOUND; found++) {
+        Py_CLEAR(found->key);
+        Py_CLEAR(found->known);
+    }
+    return PyDict_Type.tp_clear((PyObject *)self);
+}
+
+static PyObject *table_forget(Table *self, PyObject *unused) {
+    if (table_clear(self) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static void table_dealloc(Table *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    table_clear(self);
+    PyDict_Type.tp_dealloc((PyObject *)self);
+    Py_DECREF(type);
+}
+
+static Found *place_of(Table *table, PyObject *row, PyObject *const *parts, Py_ssize_t n) {
+    size_t hash = (size_t)row >> 4;
+    for (Py_ssize_t i = 0; i < n; i++) hash = hash * 31 + ((size_t)parts[i] >> 4);
+    return table->found + ((hash ^ hash >> 8 ^ hash >> 16) & (FOUND - 1));
+}
+
+/* Whether this is the kind of a row on these operands. */
+static int is_found(const Found *found, PyObject *row, PyObject *const *parts, Py_ssize_t n) {
+    if (found->key == NULL || PyTuple_GET_SIZE(found->key) != 1 + n || PyTuple_GET_ITEM(found->key, 0) != row) return 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (PyTuple_GET_ITEM(found->key, 1 + i) != parts[i]) return 0;
+    return 1;
+}
+
+/* The kind of a row on these operands with these statics, a borrowed reference; NULL, without an error, if it is not defined. */
+static PyObject *kind_of(PyObject *table, PyObject *row, PyObject *const *parts, Py_ssize_t n, PyObject *statics) {
+    Found *found = NULL;
+    if (statics == NULL && n <= FEW && Py_TYPE(table) == TableType) {
+        found = place_of((Table *)table, row, parts, n);
+        if (is_found(found, row, parts, n)) return found->known;
+    }
+    PyObject *key = PyTuple_New(1 + n + (statics != NULL));
+    if (key == NULL) return NULL;
+    PyTuple_SET_ITEM(key, 0, Py_NewRef(row));
+    for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(key, 1 + i, Py_NewRef(parts[i]));
+    if (statics != NULL) PyTuple_SET_ITEM(key, 1 + n, Py_NewRef(statics));
+    PyObject *known = PyDict_GetItemWithError(table, key);
+    if (known != NULL && found != NULL) {
+        Py_XSETREF(found->key, Py_NewRef(key));
+        Py_XSETREF(found->known, Py_NewRef(known));
+    }
+    Py_DECREF(key);
+    return known;
+}
+
+static PyMethodDef table_methods[] = {
+    {"clear", (PyCFunction)table_forget, METH_NOARGS, "Forget all kinds."}, {NULL}};
+static PyType_Slot table_slots[] = {
+    {Py_tp_doc, "Kinds by row, operands and statics."}, {Py_tp_traverse, table_traverse}, {Py_tp_clear, table_clear},
+    {Py_tp_dealloc, table_dealloc}, {Py_tp_methods, table_methods}, {0, NULL}};
+static PyType_Spec table_spec = {
+    "gt.client._native.Table", sizeof(Table), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, table_slots};
 
 /* Handles */
 
@@ -380,15 +503,13 @@ done:
 /* Issue an op on these operands. NotImplemented, without any effect, for cases that are left to Python. */
 static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, PyObject *statics) {
     if (n < 1) return Py_NewRef(nothing);
-    PyObject *scope = PyObject_GetAttr(here, name_scope), *session = NULL, *key = NULL, *result = NULL;
-    PyObject *instruction = NULL, *out = NULL;
+    PyObject *scope = Py_XNewRef(scope_here()), *session = NULL, *result = NULL;
+    PyObject *instruction = NULL, *out = NULL, *few[FEW], **parts = few;
     if (scope == NULL) return NULL;
     if (Py_TYPE(scope) != ScopeType) goto unusual;
     session = SLOT(scope, scope_session);
     long long mask = 0;
-    key = PyTuple_New(1 + n + (statics != NULL));
-    if (key == NULL) goto done;
-    PyTuple_SET_ITEM(key, 0, Py_NewRef(row));
+    if (n > FEW && (parts = PyMem_New(PyObject *, n)) == NULL) goto done;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *operand = operands[i], *part;
         if (PyObject_TypeCheck(operand, TensorType)) {
@@ -405,10 +526,9 @@ static PyObject *issue(PyObject *row, PyObject *const *operands, Py_ssize_t n, P
         } else {
             goto unusual;
         }
-        PyTuple_SET_ITEM(key, 1 + i, Py_NewRef(part));
+        parts[i] = part;
     }
-    if (statics != NULL) PyTuple_SET_ITEM(key, 1 + n, Py_NewRef(statics));
-    PyObject *known = PyDict_GetItemWithError(SLOT(scope, scope_kinds), key), *plan = NULL;
+    PyObject *known = kind_of(SLOT(scope, scope_kinds), row, parts, n, statics), *plan = NULL;
     if (known == NULL && PyErr_Occurred()) goto done;
     if (known == NULL) goto unusual;
     Py_ssize_t n_results = PyTuple_GET_SIZE(SLOT(known, known_outs));
@@ -476,9 +596,9 @@ issued:
 unusual:
     result = Py_NewRef(nothing);
 done:
+    if (parts != few) PyMem_Free(parts);
     Py_XDECREF(out);
     Py_XDECREF(instruction);
-    Py_XDECREF(key);
     Py_DECREF(scope);
     return result;
 }
@@ -612,7 +732,7 @@ failed:
 /* foreach(row, operands, statics): the results' handles, or NotImplemented if left to Python. */
 static PyObject *foreach(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     if (n != 3 || !PyTuple_CheckExact(args[1])) return Py_NewRef(nothing);
-    PyObject *operands = args[1], *scope = PyObject_GetAttr(here, name_scope), *key = NULL, *result = NULL, *instruction = NULL;
+    PyObject *operands = args[1], *scope = Py_XNewRef(scope_here()), *key = NULL, *result = NULL, *instruction = NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(operands), flat = 0, lists = 0, items = -1, at = 3;
     if (scope == NULL) return NULL;
     if (Py_TYPE(scope) != ScopeType || SLOT(scope, scope_grad) == Py_True) goto unusual;
@@ -1322,9 +1442,8 @@ static int slot_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
 }
 
 static PyObject *setup(PyObject *module, PyObject *args) {
-    PyObject *where;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!O:setup", &PyType_Type, &TensorType, &PyType_Type, &NodeType, &PyType_Type,
-                          &KnownType, &PyType_Type, &ScopeType, &PyType_Type, &PlanType, &PyType_Type, &PortType, &where))
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!O!:setup", &PyType_Type, &TensorType, &PyType_Type, &NodeType, &PyType_Type,
+                          &KnownType, &PyType_Type, &ScopeType, &PyType_Type, &PlanType, &PyType_Type, &PortType))
         return NULL;
     struct { PyTypeObject *type; const char *name; Py_ssize_t *offset; } slots[] = {
         {TensorType, "handle", &tensor_handle}, {TensorType, "requires_grad", &tensor_requires_grad},
@@ -1344,7 +1463,6 @@ static PyObject *setup(PyObject *module, PyObject *args) {
         if (slot_of(slots[i].type, slots[i].name, slots[i].offset) < 0) return NULL;
     PyTypeObject *types[] = {TensorType, NodeType, KnownType, ScopeType, PlanType, PortType};
     for (int i = 0; i < 6; i++) Py_INCREF(types[i]); /* never released: this module is never unloaded */
-    here = Py_NewRef(where);
     Py_RETURN_NONE;
 }
 
@@ -1380,17 +1498,16 @@ static PyMethodDef methods[] = {
     {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "The results of an op."},
     {"otherwise", otherwise, METH_O, "Tell of the function that does what is not for here."},
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "Take gradients along the tape, latest op first."},
-    {"setup", setup, METH_VARARGS, "Tell of the types and the place of this thread's scope."},
+    {"setup", setup, METH_VARARGS, "Tell of the types."},
     {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", NULL, -1, methods};
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyObject *module = PyModule_Create(&definition), *op = NULL, *form = NULL, *field = NULL;
+    PyObject *module = PyModule_Create(&definition), *op = NULL, *form = NULL, *field = NULL, *place = NULL;
     if (module == NULL) return NULL;
     zero = PyLong_FromLong(0);
     nothing = Py_NewRef(Py_NotImplemented);
     empty = PyTuple_New(0);
-    name_scope = PyUnicode_InternFromString("scope");
     name_due = PyUnicode_InternFromString("due");
     name_module = PyUnicode_InternFromString("__name__");
     name_foreach = PyUnicode_InternFromString("foreach");
@@ -1402,7 +1519,12 @@ PyMODINIT_FUNC PyInit__native(void) {
     op = PyType_FromSpec(&op_spec);
     form = PyType_FromSpec(&form_spec);
     field = PyType_FromSpec(&field_spec);
-    if (zero == NULL || empty == NULL || name_scope == NULL || name_due == NULL || name_module == NULL || name_foreach == NULL || StreamType == NULL ||
+    place = PyType_FromSpec(&here_spec);
+    TableType = (PyTypeObject *)PyType_FromSpecWithBases(&table_spec, (PyObject *)&PyDict_Type);
+    here = place != NULL ? PyObject_CallNoArgs(place) : NULL;
+    Py_XDECREF(place);
+    if (here == NULL || PyModule_AddObjectRef(module, "HERE", here) < 0 || TableType == NULL ||
+        PyModule_AddObjectRef(module, "Table", (PyObject *)TableType) < 0 || zero == NULL || empty == NULL || name_due == NULL || name_module == NULL || name_foreach == NULL || StreamType == NULL ||
         HandleType == NULL || op == NULL || form == NULL || field == NULL || PyModule_AddObjectRef(module, "Form", form) < 0 ||
         PyModule_AddObjectRef(module, "Field", field) < 0 ||
         PyModule_AddObjectRef(module, "Stream", (PyObject *)StreamType) < 0 ||

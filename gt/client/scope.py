@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from gt.client.kinds import Known
+from gt.client.native import NATIVE
 from gt.client.session import Session
 from gt.ops.table import Row, infer
 from gt.program.foreach import ForeachKind
@@ -64,7 +65,7 @@ class _Here(threading.local):
     scope: Scope | None = None
 
 
-HERE = _Here()
+HERE: _Here = _Here() if NATIVE is None else NATIVE.HERE
 
 
 def is_grad_enabled() -> bool:
