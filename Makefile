@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-LANES   = test-processes-1 test-processes-2 test-sessions test-documents test-others
+LANES   = test-others test-sessions test-documents test-processes-1 test-processes-2  # the longest first
 
 .PHONY: demo test $(LANES) test-all test-variants check format stubs bench fuzz soak docs clean
 

@@ -31,6 +31,12 @@ settings.register_profile("gt", deadline=None, max_examples=50, derandomize=not 
 settings.load_profile("gt")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests that need no GPU see none, here and in all that they start: they are of the CPU's numbers, on any host."""
+    if "not gpu" in config.option.markexpr:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["HIP_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_finish() -> None:
     """What is loaded stays: no collection of garbage need look through PyTorch and thousands of tests again."""
     gc.freeze()

@@ -19,6 +19,7 @@ from gt.client.capture_notes import CapturedSetting, Notes
 from gt.client.captured_numbers import Numbers
 from gt.client.handle import Handle
 from gt.client.here import here
+from gt.client.native import NATIVE
 from gt.client.session import Session
 from gt.client.tracer import SHORTEST
 from gt.client.traces import Trace, Window, define
@@ -339,9 +340,14 @@ def living_tensors() -> list[Tensor]:
     classes = {Tensor}
     while more := {sub for c in classes for sub in type.__subclasses__(c)} - classes:
         classes |= more
-    referents = gc.get_referents(*gc.get_objects(), *frames)  # millions of them: there must be no Python code for each
-    found = {id(t): t for t in compress(referents, map(classes.__contains__, map(type, referents)))}
-    del referents
+    objects = [*gc.get_objects(), *frames]  # a million: there must be no Python code for each
+    if NATIVE is not None:
+        found = {id(t): t for t in NATIVE.referents(objects, tuple(classes))}
+    else:
+        referents = gc.get_referents(*objects)
+        found = {id(t): t for t in compress(referents, map(classes.__contains__, map(type, referents)))}
+        del referents
+    del objects
     if frozen:
         gc.freeze()
     for t in list(found.values()):

@@ -1427,6 +1427,36 @@ static PyType_Slot form_slots[] = {
     {Py_tp_methods, form_methods}, {0, NULL}};
 static PyType_Spec form_spec = {"gt.client._native.Form", sizeof(Form), 0, Py_TPFLAGS_DEFAULT, form_slots};
 
+/* Living tensors */
+
+typedef struct {
+    PyObject *types, *found;
+} Search;
+
+static int search_visit(PyObject *object, void *arg) {
+    Search *search = arg;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(search->types); i++)
+        if ((PyObject *)Py_TYPE(object) == PyTuple_GET_ITEM(search->types, i)) return PyList_Append(search->found, object);
+    return 0;
+}
+
+/* As gc.get_referents, without a list of the millions that are of other types. */
+static PyObject *referents(PyObject *module, PyObject *args) {
+    PyObject *objects;
+    Search search;
+    if (!PyArg_ParseTuple(args, "O!O!:referents", &PyList_Type, &objects, &PyTuple_Type, &search.types)) return NULL;
+    if ((search.found = PyList_New(0)) == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects); i++) {
+        PyObject *object = PyList_GET_ITEM(objects, i);
+        traverseproc traverse = Py_TYPE(object)->tp_traverse;
+        if (traverse != NULL && PyObject_IS_GC(object) && traverse(object, search_visit, &search)) {
+            Py_DECREF(search.found);
+            return NULL;
+        }
+    }
+    return search.found;
+}
+
 /* Setting up */
 
 static int slot_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
@@ -1491,6 +1521,7 @@ static PyObject *construct(PyObject *module, PyObject *function) {
 }
 
 static PyMethodDef methods[] = {
+    {"referents", referents, METH_VARARGS, "What these objects refer to that is of one of these types."},
     {"construct", construct, METH_O, "Say what makes a tensor of data or sizes."},
     {"foreach", (PyCFunction)(void (*)(void))foreach, METH_FASTCALL, "An op on lists, or NotImplemented where it is Python's."},
     {"parameters", (PyCFunction)(void (*)(void))parameters, METH_FASTCALL, "The parameters in a tree of modules, each once."},

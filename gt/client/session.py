@@ -396,5 +396,5 @@ def _nothing(instruction: tuple[Any, ...]) -> None:
 
 def last_id(session: Session) -> int:
     """The last id given so far."""
-    following: Any = () if NATIVE is not None else session.counter.__reduce__()[1]
-    return int(following[0]) - 1 if following else int(session.last)
+    # `count(8)`: the form by which every version of Python tells the next number without taking it
+    return int(session.last) if NATIVE is not None else int(repr(session.counter)[len("count(") : -1]) - 1

@@ -285,6 +285,7 @@ DAMAGE = (
     UnicodeError,
     OverflowError,
     RecursionError,
+    zipfile.BadZipFile,  # Python 3.12 refuses entries that overlap
 )  # where the stack lacks something
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gt
-from gt.client import traces
+from gt.client import compile, traces
 from gt.client.autograd import Port
 from gt.client.native import NATIVE
 from gt.client.traces import Raw, Window, define
@@ -45,6 +45,25 @@ def test_both_ways_send_the_same_instructions_and_find_the_same_numbers() -> Non
         assert done.returncode == 0 and done.stderr == f"{name}\n", done.stderr
         found[name] = done.stdout.splitlines()
     assert len(found["python"]) > 300 and found["native"] == found["python"]
+
+
+@native
+def test_tensors_that_objects_refer_to_are_found_as_python_finds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slotted:
+        __slots__ = ("x",)
+
+    with cluster():
+        holder, local = Slotted(), gt.ones(1)
+        holder.x = gt.nn.Parameter(gt.ones(2))
+        kept = [holder, {"k": (gt.ones(3),)}, local, gt.nn.Linear(2, 2)]
+        found = []
+        for way in (NATIVE, None):
+            monkeypatch.setattr(compile, "NATIVE", way)
+            found.append({id(t) for t in compile.living_tensors()})
+        mine = {id(t) for t in (holder.x, kept[1]["k"][0], local, *kept[3].parameters())}
+        assert found[0] == found[1] >= mine and len(mine) == 5
+    with pytest.raises(TypeError):
+        NATIVE.referents((), (gt.Tensor,))
 
 
 ADD, MUL = (infer(TABLE[name], (Spec((2,), float32),) * 2, ()) for name in ("add", "mul"))

@@ -182,7 +182,7 @@ def test_parts_that_lie_over_one_another_are_not_read_again_and_again() -> None:
     entries.append(central("a/data.pkl", zlib.crc32(pickled), len(pickled), 0))
     directory = b"".join(entries)
     last = b"PK\5\6" + struct.pack("<HHHHLLH", 0, 0, 21, 21, len(directory), end, 0)
-    with pytest.raises(ValueError, match="the parts of this checkpoint have more than"):
+    with pytest.raises(ValueError, match="the parts of this checkpoint have more than|checkpoint is damaged: .*Overlapped"):
         gt.load(io.BytesIO(first + data + directory + last))
 
 

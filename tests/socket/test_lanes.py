@@ -115,8 +115,8 @@ def test_a_socket_that_was_used_is_asked_before_the_next_sleep(many: bool) -> No
     """Its descriptor is silent by then, though a message waits."""
     context = zmq.Context.instance()
     with context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
-        one.bind("inproc://test-sources")
-        other.connect("inproc://test-sources")
+        one.bind(f"inproc://test-sources-{many}")  # a name is free again some time after its socket is closed
+        other.connect(f"inproc://test-sources-{many}")
         sources = Sources(many=many)
         sources.add(other)
         assert sources.wait(0) == []
