@@ -25,6 +25,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 DEADLINE = 240  # seconds; a test that waits longer waits for something that will not come
+SLOW_DEADLINE = 1200  # the same for a test that is marked as slow: it may start a whole cluster engine
 
 # The same examples each time, so that a suite that passed passes; TEST_RANDOM=1 tries new ones.
 settings.register_profile("gt", deadline=None, max_examples=50, derandomize=not os.environ.get("TEST_RANDOM"))
@@ -44,11 +45,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    limit = SLOW_DEADLINE if item.get_closest_marker("slow") else DEADLINE
+
     def expired(*_: Any) -> None:
-        raise TimeoutError(f"{item.name} took longer than {DEADLINE} s")
+        raise TimeoutError(f"{item.name} took longer than {limit} s")
 
     before = signal.signal(signal.SIGALRM, expired)
-    signal.alarm(DEADLINE)
+    signal.alarm(limit)
     try:
         return (yield)
     finally:

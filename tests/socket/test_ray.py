@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import LAUNCH, until
+from processes import LAUNCH, free_port, until
 
 import gt
 from gt.errors import WorkerLost
@@ -21,19 +21,26 @@ pytestmark = [
 ]
 
 
+def node() -> dict[str, int]:
+    """A small node. Where its ports are not given, Ray waits for at most 15 s until the node's agents have chosen them."""
+    ports = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+    return {"num_cpus": 2, "object_store_memory": 100 << 20, **{name: free_port() for name in ports}}
+
+
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disconnected: None) -> Iterator[Any]:
     """A head node and two others, of two CPUs each."""
+    monkeypatch.setenv("RAY_agent_register_timeout_ms", str(int(LAUNCH * 1000)))
     monkeypatch.setenv("GT_POOLS", str(tmp_path / "pools"))
+    monkeypatch.setenv("GT_COLLECTIVES", "mail")  # of the workers, too: PyTorch takes long to load
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from ray.cluster_utils import Cluster
 
-    small = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=small)
+    cluster = Cluster()
     try:
-        small.pop("include_dashboard")
-        others = [cluster.add_node(**small) for _ in range(2)]
+        cluster.add_node(**node(), include_dashboard=False, include_log_monitor=False, no_monitor=True)
+        others = [cluster.add_node(**node()) for _ in range(2)]
         ray.init(address=cluster.address, log_to_driver=False)
         yield cluster, others
     finally:
@@ -65,7 +72,7 @@ def test_a_pool_on_ray_outlives_a_node_and_scales(nodes: Any) -> None:
         until(lambda: gone not in joined(), LAUNCH, "the loss is known")
         with pytest.raises(WorkerLost):
             x.numpy()
-        cluster.add_node(num_cpus=2, object_store_memory=100 << 20)  # the placement group takes its room again
+        cluster.add_node(**node())  # the placement group takes its room again
         until(lambda: gone in joined(), LAUNCH, "Ray has started the lost worker again")
         assert (gt.from_numpy(a) + 1).sum().item() == (a + 1).sum()
         y = gt.from_numpy(a)

@@ -106,7 +106,9 @@ def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)  # as before the time limit
     until(lambda: "Restarts=1" in said("scontrol", "show", "job", job), LAUNCH, "the job is requeued")
     until(lambda: "PENDING" in said("squeue", "--noheader", "--format=%T", f"--jobs={job}"), LAUNCH, "it waits")
-    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)  # SLURM waits two minutes by itself
+    until(lambda: "idle" in said("sinfo", "--noheader", "--format=%T"), LAUNCH, "a node without the job")
+    # SLURM waits two minutes by itself: a node refuses a credential of the second in which it revoked the job's last one.
+    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], check=True)
     until(lambda: gt_command.status()["server"] not in ("", first), LAUNCH, "the job's second dispatcher")
     until(lambda: len(gt_command.status()["joined"]) == 2, LAUNCH, "its workers")
     log = (gt_command.pools / "jobs.logs" / "jobs-0.log").read_text()
