@@ -24,6 +24,7 @@ from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
 STARTING = 20.0  # seconds for started workers to join before the user is told that they are waited for
+STARTED = "those that this script started still load; GT_VERBOSE=1 shows how far they are"
 
 
 class _Default:
@@ -176,7 +177,7 @@ def _begin() -> Session:
         _default.share = _share(None, None, None)
         link = ZmqLink(address, "", 30, _see(), *_default.share)
         made = _over(link)
-        made.notice = STARTING
+        made.notice, made.remedy = STARTING, STARTED
         backends.session_began()
         children.when_workers_end(link.give_up)
     except BaseException:  # also KeyboardInterrupt: the processes started for this session must end

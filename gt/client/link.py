@@ -75,7 +75,9 @@ def _await_worker(session: Any, reply: Reply, what: str, timeout: float | None) 
         if reply.done or session.workers:
             break
         if limit is not None and waited >= limit:
-            raise GTError(f"{what} waited {limit:g} s (GT_WAIT) for a worker, and none has joined the dispatcher: {START}")
+            raise GTError(
+                f"{what} waited {limit:g} s (GT_WAIT) for a worker, and none has joined the dispatcher: {session.remedy}"
+            )
         if waited == session.notice:
-            show(f"gt: {what} waits for a worker, and none has joined the dispatcher yet: {START}")
+            show(f"gt: {what} waits for a worker, and none has joined the dispatcher yet: {session.remedy}")
     return waited

@@ -13,7 +13,7 @@ import numpy as np
 from gt.client.user_lines import RING, origin, short_line
 from gt.program.code import is_client_kind
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
-from gt.transport.messages import VERSION
+from gt.transport.messages import VERSION, Batch
 
 REPORT_INTERVAL = 0.2  # seconds between reports
 MAX_HELD = 1 << 10  # most events kept for the next report
@@ -41,22 +41,24 @@ class ClientReports:
         """Bytes were uploaded."""
         self._add(Loaded("", began, self.clock() - began, self._line(*origin(1)), data.nbytes, digest(data)))
 
-    def batch(self, serial: int, code: list[tuple]) -> None:
-        """A batch is sent: add the lines of its instructions."""
+    def send_batch(self, batch: Batch) -> None:
+        """Send a batch, and add the lines of its instructions."""
+        at = self.clock()
+        self.session.link.send(batch)
         if self.level < EVERY:
             return
-        asked, at = self.session.asked_code, self.session.asked_at
+        asked, offsets = self.session.asked_code, self.session.asked_at
         ids: list[int] = []
         lines: list[int] = []
         table: dict[str, int] = {}
-        for ins in code:
+        for ins in batch.code:
             if is_client_kind(ins[0]) and type(id := ins[1]) is int and asked[id % RING] is not None:
                 ids.append(id)
-                line = self._line(asked[id % RING], at[id % RING])
+                line = self._line(asked[id % RING], offsets[id % RING])
                 lines.append(table.setdefault(line, len(table)))
         if len(table) < 1 << 16:
             packed = array("q", ids).tobytes(), array("H", lines).tobytes()
-            self._add(Lines("", *packed, tuple(table), self.clock(), serial))
+            self._add(Lines("", *packed, tuple(table), at, batch.serial))
 
     def send(self, now: float, late: bool = False) -> None:
         """Send the events, unless the last report was a moment ago."""

@@ -16,7 +16,7 @@ from gt import errors
 from gt.client.capture_notes import Notes
 from gt.client.early import Early
 from gt.client.kinds import Kinds
-from gt.client.link import NOTICE, Link, await_answer
+from gt.client.link import NOTICE, START, Link, await_answer
 from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
 from gt.client.read_ahead import ReadAhead
@@ -75,7 +75,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.uploads: dict[int, bytes] = {}
         self.lost, self.closed = "", False
         self.workers: tuple[Any, ...] = ()
-        self.notice = NOTICE
+        self.notice, self.remedy = NOTICE, START  # when a user is told that there is no worker, and what to do
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals about which the user was warned
         self.notes: deque[str] = deque()  # warnings for the user, shown by the next thread that waits
@@ -186,8 +186,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.serial += 1
             wanted = self.link.sealed(self.serial) or bool(self.uploads)
             ack = self.window.batch(self.serial, self.written, wanted, self.window.costs.of(batch))
-            self.link.send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
-            self.reports.batch(self.serial, batch) if self.reports is not None else None
+            send = self.link.send if self.reports is None else self.reports.send_batch
+            send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
 
     def _await(self, crowded: Callable[[], bool]) -> None:
         """Wait for acknowledgements until the flow-control window has room."""

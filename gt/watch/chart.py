@@ -80,9 +80,11 @@ class _Builder:
         self.sends: dict[tuple[str, int], float] = {}  # time at which a client sent a batch
         self.received: dict[tuple[str, int], float] = {}
         self.sent: dict[tuple[str, str, int], float] = {}
-        self.run: defaultdict[tuple[str, str], list[Activity]] = defaultdict(list)  # activities of the current run
+        self.first: dict[tuple[str, str], Activity] = {}  # of the current run
+        self.begun: dict[tuple[str, str, int], float] = {}  # time of the first activity of a run
         for item in recording.items:
             self._item(item)
+        self._flows()
         self._collectives()
         self.chart.seconds = max((b.stop for b in self.chart.bars), default=0.0)
 
@@ -91,19 +93,18 @@ class _Builder:
             case Free():
                 pass
             case Activity():
-                self.run[item.worker, item.client].append(item)
+                self.first.setdefault((item.worker, item.client), item)
                 self._bar(self.worker[item.worker], item.start, item.stop, item.name, _group(item), item.client,
                           self.recording.line(item), item.nbytes)  # fmt: skip
             case RunEnd(worker, client, serial):
-                self._arrived(worker, client, serial)
+                if first := self.first.pop((worker, client), None):
+                    self.begun[worker, client, serial] = first.start
             case Lines(client=client, at=at, serial=serial) if at:
                 self.sends[client, serial] = at
                 self._bar(self.client[client], at, at, f"batch {serial}", "batch", client)
             case Received(client, serial, at, n):
                 self.received[client, serial] = at
                 self._bar(self.dispatcher, at, at, f"batch {serial}: {n} instructions", "batch", client)
-                if (client, serial) in self.sends:
-                    self._arrow(self.client[client], self.sends[client, serial], self.dispatcher, at, "flow", f"batch {serial}")
             case Sent(client, serial, worker, at):
                 self.sent[worker, client, serial] = at
             case Waited(client, at, seconds, line, nbytes):
@@ -111,12 +112,17 @@ class _Builder:
             case Loaded(client, at, seconds, line, nbytes):
                 self._bar(self.client[client], at, at + seconds, "sends an array", "transfer", client, line, nbytes)
 
-    def _arrived(self, worker: str, client: str, serial: int) -> None:
-        """At the end of a run: add an arrow from the send of its batch to the first activity of the run."""
-        done = self.run.pop((worker, client), [])
-        at = self.sent.pop((worker, client, serial), None)
-        if done and at is not None and worker in self.worker:
-            self._arrow(self.dispatcher, at, self.worker[worker], done[0].start, "flow", f"batch {serial}")
+    def _flows(self) -> None:
+        """Add the arrows of each batch: from its client to the dispatcher, and from there to the first activity of each run. A
+        client reports that it sent a batch after the dispatcher received it, so this waits for all items."""
+        for (client, serial), at in self.sends.items():
+            if (client, serial) in self.received:
+                ends = (self.client[client], at, self.dispatcher, self.received[client, serial])
+                self._arrow(*ends, "flow", f"batch {serial}")
+        for (worker, client, serial), at in self.sent.items():
+            if (worker, client, serial) in self.begun:
+                ends = (self.dispatcher, at, self.worker[worker], self.begun[worker, client, serial])
+                self._arrow(*ends, "flow", f"batch {serial}")
 
     def _collectives(self) -> None:
         """Add the arrows of each collective: from each worker to the worker that arrived last."""

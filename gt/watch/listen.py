@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import zmq
@@ -109,7 +110,9 @@ SERVER = re.compile(r"\d{1,5}|[0-9a-f]{16}")  # the file name of a dispatcher's 
 def local_servers() -> list[str]:
     """Addresses of this user's listening dispatchers on this host, the latest first, including those that scripts started
     implicitly."""
-    folder = Path(own_folder())
-    paths = [p for p in folder.iterdir() if SERVER.fullmatch(p.name) and p.is_socket()] if folder.is_dir() else []
-    paths.sort(key=lambda p: p.stat().st_mtime, reverse=True)
-    return [address for p in paths if listens(address := f"ipc://{p}")]
+    folder, found = Path(own_folder()), []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with suppress(FileNotFoundError):  # a dispatcher that has just ended
+            if SERVER.fullmatch(path.name) and path.is_socket():
+                found.append((path.stat().st_mtime, f"ipc://{path}"))
+    return [address for _, address in sorted(found, reverse=True) if listens(address)]

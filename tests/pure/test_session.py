@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import gt
 from gt import errors
 from gt.client import kinds
+from gt.client.default import STARTED, STARTING
+from gt.client.link import await_answer
 from gt.client.replies import Reply
 from gt.client.scope import HERE, Scope
 from gt.client.session import BATCH, MORE, STEP, Session
@@ -370,3 +373,15 @@ def test_when_a_worker_is_lost_reads_under_way_are_asked_again_and_late_pieces_d
 
     wire.answer = answer
     assert x.tolist() == [[1, 2], [1, 2]] and not wire.session.replies
+
+
+def test_who_waits_for_a_worker_is_told_what_to_do_about_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The workers that a script starts itself need no `gt-worker`."""
+    monkeypatch.setenv("GT_WAIT", "30")
+    never = SimpleNamespace(wait=lambda reply, seconds: None)
+    session = SimpleNamespace(notice=STARTING, remedy=STARTED, workers=(), link=never)
+    with pytest.raises(errors.GTError, match=r"waited 30 s \(GT_WAIT\).*: those that this script started still load"):
+        await_answer(session, SimpleNamespace(done=False), "this read", None)  # type: ignore[arg-type]
+    assert f"this read waits for a worker, and none has joined the dispatcher yet: {STARTED}" in capsys.readouterr().err
