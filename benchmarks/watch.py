@@ -1,6 +1,7 @@
 """What watching costs: the same work with an observer and without, in turns. The "rival" is the run that nobody watches: a
 ratio of 0.97 means that watching costs 3% of the throughput. Where other programs keep the machine busy, the CPU seconds
-of client, dispatcher and worker, and of all three (`-cpu`), say more. Medians of several rounds."""
+of client, dispatcher and worker, and of all three (`-cpu`), say more. A ratio is the median of those of neighbouring runs: the
+speed of a machine drifts by more than watching costs."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from measure import Result, rates, took
 import gt
 from gt.client.here import here
 
-ROUNDS = 9
+ROUNDS = 25
 MODULES = {"dispatcher": "gt.server", "worker": "gt.worker"}
+PARTS = ("client", "dispatcher", "worker")
 OBSERVER = """
 import sys
 from gt.watch.listen import Listener
@@ -103,7 +105,7 @@ def mlp() -> Callable[[], Any]:
     x, target = gt.randn(128, 784), gt.randn(128, 10)
 
     def work() -> None:
-        for _ in range(50):
+        for _ in range(400):
             loss = ((model(x) - target) ** 2).mean()
             loss.backward()
             optimizer.step()
@@ -140,16 +142,19 @@ def watch() -> Iterator[Result]:
                     look(at)
                     work()
                     times[at].append(measured(work))
-            mine, theirs = (medians(times[at]) for at in (level, 0))
-            yield rates(name, 1 / mine[""], 1 / theirs[""], "runs/s")
-            whole = [sum(seconds for part, seconds in each.items() if part) for each in (mine, theirs)]
-            yield rates(f"{name}-cpu", 1 / whole[0], 1 / whole[1], "runs/CPU second")
-            for part in ("client", "dispatcher", "worker"):
-                yield rates(f"{name}-{part}", 1 / mine[part], 1 / theirs[part], "runs/CPU second")
+            yield compared(name, times[level], times[0], "runs/s", ("",))
+            yield compared(f"{name}-cpu", times[level], times[0], "runs/CPU second", PARTS)
+            for part in PARTS:
+                yield compared(f"{name}-{part}", times[level], times[0], "runs/CPU second", (part,))
 
 
-def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    return {part: statistics.median(each[part] for each in rounds) for part in rounds[0]}
+def compared(
+    case: str, watched: list[dict[str, float]], alone: list[dict[str, float]], unit: str, parts: tuple[str, ...]
+) -> Result:
+    """The rates of both, and the median of their ratios in each round."""
+    mine, theirs = ([sum(each[part] for part in parts) for each in rounds] for rounds in (watched, alone))
+    found = rates(case, 1 / statistics.median(mine), 1 / statistics.median(theirs), unit)
+    return {**found, "ratio": statistics.median(their / my for my, their in zip(mine, theirs))}
 
 
 CASES = {"watch": watch}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, TracePlans, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
-from gt.program.code import count_frees, count_numbers, is_client_kind
+from gt.program.code import count_frees, is_client_kind, numbers_of
 from gt.transport.auth import WORKER
 from gt.transport.events import (
     EVERY,
@@ -85,10 +85,10 @@ class Observer:
     dropped: int = 0
     pending: list[AnyEvent] = field(default_factory=list)
     bytes: int = 0  # of the pending events
+    most: int = 0  # bytes of pending events, set from the owner
 
-    @property
-    def most(self) -> int:
-        return 4 * BYTES if self.owner.administrator else BYTES
+    def __post_init__(self) -> None:
+        self.most = 4 * BYTES if self.owner.administrator else BYTES
 
 
 def visible(observer: Observer, client: Client | None) -> bool:
@@ -209,14 +209,15 @@ class Observers:
         """Add an event to every observer that may see it."""
         size = size or nbytes(event)
         for observer in self.there.values():
-            if visible(observer, client):
+            if observer.user.administrator or visible(observer, client):
                 self._add(observer, event, size)
 
     def _add(self, observer: Observer, event: AnyEvent, size: int) -> None:
-        if len(observer.pending) >= PENDING or observer.bytes + size > observer.most or not self._has_room(observer, size):
+        pending = observer.pending
+        if len(pending) >= PENDING or observer.bytes + size > observer.most or not self._has_room(observer, size):
             observer.dropped += 1
             return
-        observer.pending.append(event)
+        pending.append(event)
         observer.bytes += size
 
     def _has_room(self, observer: Observer, size: int) -> bool:
@@ -241,13 +242,13 @@ class Observers:
         if self.local is not None:
             self.local("batch", client.label, (client, batch))
         if self.there:
-            counts = count_numbers(batch.code)
-            frees = count_frees(counts)
-            calls = sum(n for number, n in counts.items() if isinstance(client.uses.get(number), TracePlans))
+            numbers, uses = numbers_of(batch.code), client.uses
+            known, frees = set(numbers), count_frees(numbers)
+            calls = sum([numbers.count(number) for number in known if type(uses.get(number)) is TracePlans])
             n = len(batch.code) - frees
             self.tell(client, Received(client.label, batch.serial, self.clock(), n, calls, frees, len(batch.gets)), SMALL)
             if client.signals:
-                self._results(client, batch.code, counts)
+                self._results(client, batch.code, known)
 
     def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
         now = self.clock()

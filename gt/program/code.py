@@ -4,7 +4,6 @@ results, its inputs and the numbers for its holes. No other file computes positi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -94,13 +93,13 @@ def is_client_kind(number: Any) -> bool:
     return bool(number > FREE)
 
 
-def count_numbers(code: Iterable[Sequence[Any]]) -> Counter[Any]:
-    """How many instructions of each number there are."""
-    return Counter([ins[0] for ins in code if ins])
+def numbers_of(code: Iterable[Sequence[Any]]) -> list[Any]:
+    """The number of each instruction."""
+    return [ins[0] for ins in code if ins]
 
 
-def count_frees(counts: Counter[Any]) -> int:
-    return counts[FREE]
+def count_frees(numbers: list[Any]) -> int:
+    return numbers.count(FREE)
 
 
 def first_kind() -> int:
