@@ -11,13 +11,13 @@ from gt.watch.chart import chart
 from gt.watch.visualize import draw, page
 
 
-def train(steps: int) -> None:
-    """A step on a batch that is cut over both workers, so that they compute and then reduce together."""
+def train(steps: int, rows: int = 512, width: int = 256) -> None:
+    """Steps on a batch that is cut over both workers, so that they compute and then reduce together."""
     gt.register_config("batch", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
-    model = gt.nn.Sequential(gt.nn.Linear(256, 256), gt.nn.ReLU(), gt.nn.Linear(256, 1))
+    model = gt.nn.Sequential(gt.nn.Linear(width, width), gt.nn.ReLU(), gt.nn.Linear(width, 1))
     optimizer = gt.optim.SGD(model.parameters(), lr=0.01)
     with gt.signal("batch"):
-        x = gt.randn(512, 256)
+        x = gt.randn(rows, width)
     for _ in range(steps):
         loss = (model(x) ** 2).mean()
         loss.backward()

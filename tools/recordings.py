@@ -171,7 +171,7 @@ async def screens(app, frames: int) -> list[Frame]:  # noqa: ANN001
 
 
 def timeline() -> bytes:
-    """Six training steps on two workers, captured and drawn by `gt visualize`."""
+    """Four training steps on two workers, captured and drawn by `gt visualize`."""
     sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
     import visualize_demo
 
@@ -181,9 +181,9 @@ def timeline() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         capture, picture = Path(folder, "run.capture"), Path(folder, "timeline.png")
         gt.gpu_workers(2)
-        visualize_demo.train(2)
+        visualize_demo.train(2, 2048, 1024)
         with CaptureFile(capture) as file, gt.debug.watch(file.write):
-            visualize_demo.train(6)
+            visualize_demo.train(4, 2048, 1024)
         gt.disconnect()
         command = [sys.executable, "-m", "gt", "visualize", str(capture), "--output", str(picture), "--width", "12"]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
