@@ -59,4 +59,4 @@ class Cluster:
 
     def manifests(self, pool: Pool) -> str:
         """The commands or files that `start` would submit, for `gt up --dry-run`."""
-        raise ConfigError(f"--dry-run: {self.name} submits nothing, it starts processes")
+        raise ConfigError(f"--dry-run prints what slurm and k8s submit; {self.name} starts processes: leave the option out")

@@ -145,7 +145,7 @@ def names() -> list[str]:
 
 def known() -> str:
     there = names()
-    return f"known pools are {', '.join(there)}" if there else "there are none, `gt up local --workers 2` starts one"
+    return f"known pools are {', '.join(there)}" if there else "no pool is known, and `gt up local --workers 2` starts one"
 
 
 def find(name: str = "") -> Pool:
@@ -154,7 +154,7 @@ def find(name: str = "") -> Pool:
     if not name:
         there = names()
         if len(there) != 1:
-            raise ConnectionFailed(f"no pool was named, and there {'are several' if there else 'is none'}: {known()}")
+            raise ConnectionFailed(f"no pool was named{', and there are several' if there else ''}: {known()}")
         name = there[0]
     return read(path_of(name))
 

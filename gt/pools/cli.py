@@ -65,7 +65,7 @@ def _common(p: argparse.ArgumentParser) -> None:
         help="number of workers up to which the pool grows while queues are long; idle workers are ended again",
     )
     p.add_argument("--min-workers", type=int, help="number of workers that --max-workers keeps at least (default: 1)")
-    p.add_argument("--dry-run", action="store_true", help="print the commands and files without starting anything")
+    p.add_argument("--dry-run", action="store_true", help="slurm and k8s: print what would be submitted, and start nothing")
 
 
 def start(args: argparse.Namespace) -> int:
@@ -100,7 +100,7 @@ def status(args: argparse.Namespace) -> int:
     if isinstance(joined, str):
         print(f"  its dispatcher cannot be asked: {joined}")
     else:
-        print(f"  {len(joined)} workers have joined: {', '.join(joined) or 'none'}")
+        print(f"  {len(joined)} workers have joined: {', '.join(sorted(joined)) or 'none'}")
     return 0
 
 

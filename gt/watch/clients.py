@@ -35,7 +35,8 @@ def ps(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(clients))
     else:
-        Console().print(client_table(clients))
+        console = Console()
+        console.print(client_table(clients, console.width))
     return 0
 
 

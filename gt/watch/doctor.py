@@ -105,7 +105,8 @@ def gathers(recording: Recording, total: float) -> Iterator[Finding]:
         times, seconds = len(there) // workers, sum(w.seconds for w in there) / workers
         if times >= REPEATED:
             nbytes = sum(w.nbytes for w in there)
-            text = f"{times} times a tensor was gathered ({name}, {amount(nbytes)} in all, {seconds:.3f} s on each worker)"
+            size = f"{amount(nbytes)} in all, " if nbytes else ""  # a log has no sizes
+            text = f"{times} times a tensor was gathered ({name}, {size}{seconds:.3f} s on each worker)"
             advice = "give both operands a layout that the op has a rule for, such as the same shard axis (docs/sharding.md)"
             yield Finding("gathers", seconds / total if total else 0.0, line, text, advice)
 
@@ -160,7 +161,11 @@ def text(recording: Recording) -> str:
     """The report as text."""
     start, stop = span(recording)
     busy = sum(b - a for w in recording.workers for a, b in merged((x.start, x.stop) for x in recording.work if x.worker == w))
-    head = f"{stop - start:.3f} s, {len(recording.workers)} workers, {len(recording.work)} pieces of work, {busy:.3f} s busy"
+    share = busy / ((stop - start) * len(recording.workers)) if stop > start else 0.0
+    head = (
+        f"{stop - start:.3f} s on {len(recording.workers)} workers, which were busy for {share:.0%} of it (waits in "
+        f"collectives included): {len(recording.work)} instructions, program calls, collectives and transfers"
+    )
     found = diagnose(recording)
     lost = (
         f"\n{recording.dropped} messages were dropped because they came too fast, and are missing here."

@@ -49,7 +49,7 @@ def failed_text(n: int) -> str:
 
 def report(workers: dict[str, dict[str, Any]]) -> Group:
     """A row for each worker, and below the ops of each by name."""
-    table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title="Workers", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for name in ("#", "worker", "engine", "device"):
         table.add_column(name, no_wrap=True)
     for name in ("ops", "tensors", "bytes", "queue", "idle"):
@@ -86,22 +86,33 @@ def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
     return made
 
 
-CLIENTS = ("#", "user", "process", "weight", "seconds", "wanted", "got", "wait p50", "p99", "bytes", "on host", "in flight")
+CLIENTS = ("#", "user", "process", "weight", "seconds", "wanted", "got", "p50", "p99", "bytes", "on host", "in flight")
+USUAL = {"user": "", "weight": "1", "on host": "0 B"}  # columns that are left out where all clients have this
+LESSER = ("p50", "wanted", "seconds", "on host", "weight")  # columns that are left out first where there is little room
 
 
-def client_table(clients: list[dict[str, Any]]) -> Table:
-    """A row for each client."""
-    made = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in CLIENTS:
-        made.add_column(name, justify="left" if name in ("user", "process") else "right", no_wrap=True)
+def client_table(clients: list[dict[str, Any]], width: int) -> Table:
+    """A row for each client, and as many columns as there is room for."""
+    rows = []
     for c in clients:
         most = f" of {amount(c['memory'])}" if c["memory"] else ""
-        row = (
+        rows.append((
             str(c["number"]), c["user"], c["process"], f"{c['weight']:g}", f"{c['seconds']:.2f}", f"{c['wanted']:.0%}",
             f"{c['got']:.0%}", f"{c['wait_p50'] * 1e3:.1f} ms", f"{c['wait_p99'] * 1e3:.1f} ms", amount(c["bytes"]) + most,
             amount(c["moved"]), str(c["queue"] + c["held"]),
-        )  # fmt: skip
-        made.add_row(*map(Text, row))
+        ))  # fmt: skip
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(CLIENTS)}
+    columns = {name: texts for name, texts in columns.items() if any(text != USUAL.get(name) for text in texts)}
+    left_out = []
+    for name in LESSER:
+        if sum(max(map(len, (title, *texts))) + 2 for title, texts in columns.items()) > width and columns.pop(name, []):
+            left_out.append(name)
+    made = Table(title="Clients", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    made.caption = f"a wider terminal shows {', '.join(left_out)}, too; --json shows all" if left_out else None
+    for name in columns:
+        made.add_column(name, justify="left" if name in ("user", "process") else "right", no_wrap=True)
+    for cells in zip(*columns.values()):
+        made.add_row(*map(Text, cells))
     return made
 
 
@@ -142,6 +153,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**stats, "clients": clients}))
     else:
-        Console().print(report(stats["workers"]))
-        Console().print(client_table(clients))
+        console = Console()
+        console.print(report(stats["workers"]), client_table(clients, console.width))
     return 0

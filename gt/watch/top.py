@@ -56,17 +56,20 @@ def worker_line(view: WorkerView, width: int, chosen: bool) -> Text:
     return text
 
 
-def legend(views: list[WorkerView]) -> Text:
-    """Each group with its colour and its share of all workers' time."""
+def legend(views: list[WorkerView], width: int) -> Text:
+    """Each group with its colour and its share of all workers' time, if it has one that can be shown, in lines of `width`."""
     total: dict[str, float] = {}
     for view in views:
         for group, share in view.shares.items():
             total[group] = total.get(group, 0.0) + share / len(views)
-    text = Text("  ")
+    lines = [Text("  ")]
     for group, share in sorted(total.items(), key=lambda pair: (pair[0] == "idle", -pair[1])):
-        text.append("■ ", style="#8a8f98" if group == "idle" else colour(group))
-        text.append(f"{group} {share:.0%}  ")
-    return text
+        if (figure := f"{share:.0%}") == "0%" and group != "idle":
+            continue
+        if len(lines[-1]) + len(f"■ {group} {figure}") > width:
+            lines.append(Text("  "))
+        lines[-1].append("■ ", style="#8a8f98" if group == "idle" else colour(group)).append(f"{group} {figure}  ")
+    return Text("\n").join(lines)
 
 
 def client_lines(model: Model) -> Iterator[Text]:
@@ -178,7 +181,7 @@ class Top(App[None]):
         self._show("head", Text(self.failure or heading, style="bold red" if self.failure else "bold", overflow="ellipsis"))
         lines = [worker_line(w, width, self.shown and i == self.chosen) for i, w in enumerate(views)]
         self._show("workers", Text("\n").join(lines) if lines else Text("  no workers yet"))
-        self._show("legend", legend(views) if views else Text(""))
+        self._show("legend", legend(views, width) if views else Text(""))
         self._show("clients", Text("\n").join(client_lines(self.model)))
         self._show("details", details(views[self.chosen]) if self.shown and views else Text(""))
 

@@ -12,10 +12,10 @@ from msgspec import structs
 
 from gt.transport import events as e
 from gt.watch.metrics import text
-from gt.watch.model import REPORT_DELAY, WINDOW, Model
+from gt.watch.model import REPORT_DELAY, WINDOW, Model, WorkerView
 
 pytest.importorskip("textual")
-from gt.watch.top import Top, bar  # noqa: E402
+from gt.watch.top import Top, bar, legend  # noqa: E402
 
 NOW = 1000.0
 MEANINGS = (e.Meaning(1, "matmul", "matmul"), e.Meaning(2, "exp", "elementwise"), e.Meaning(3, "all_reduce", "collective"))
@@ -98,6 +98,14 @@ def test_shares_are_smoothed(model: Model) -> None:
 def test_a_bar_has_as_many_columns_of_a_group_as_its_share() -> None:
     drawn = bar({"matmul": 0.5, "exp": 0.25, "idle": 0.25}, 20)
     assert drawn.plain == "█" * 15 + "░" * 5 and [s.end - s.start for s in drawn.spans] == [10, 5, 5]
+
+
+def test_the_legend_breaks_between_groups_and_leaves_out_those_without_a_share() -> None:
+    groups = ("matmul", "elementwise", "reduce", "collective", "movement")
+    view = WorkerView("w0", shares={**dict.fromkeys(groups, 0.19), "create": 0.004, "idle": 0.046})
+    lines = str(legend([view], 40)).splitlines()
+    assert all(len(line) <= 42 for line in lines), "but for the spaces at its end"
+    assert " ".join(lines).split() == [word for g in groups for word in ("■", g, "19%")] + ["■", "idle", "5%"]
 
 
 def test_it_shows_workers_clients_and_their_figures_within_80_columns(model: Model) -> None:

@@ -108,7 +108,7 @@ def test_keys_are_in_no_text_of_a_pool() -> None:
 
 
 def test_a_pool_is_found_by_name_by_variable_or_where_it_is_the_only_one(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConnectionFailed, match="there is none"):
+    with pytest.raises(ConnectionFailed, match="no pool is known"):
         pool_file.find()
     pool_file.create(made("one"))
     pool_file.create(made("two"))

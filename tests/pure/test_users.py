@@ -142,8 +142,23 @@ def test_a_peer_s_name_writes_no_lines_of_its_own(talk: Pool) -> None:
 def test_what_a_client_says_of_itself_is_no_markup_of_a_table(talk: Pool) -> None:
     row = defaultdict(int, user="bob", process="[/nope][bold]x:smile:1")
     shown = Console(file=io.StringIO(), width=200)
-    shown.print(client_table([row]))
+    shown.print(client_table([row], shown.width))
     assert "[/nope][bold]x:smile:1" in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_table_of_clients_without_users_fits_80_columns() -> None:
+    row = {
+        "number": 12, "user": "", "process": "a-host:123456", "weight": 1.0, "seconds": 1234.5, "wanted": 1.0, "got": 1.0,
+        "wait_p50": 0.0123, "wait_p99": 0.1234, "bytes": 1 << 30, "memory": 0, "moved": 0, "queue": 100, "held": 4000,
+    }  # fmt: skip
+    shown = Console(file=io.StringIO(), width=80)
+    shown.print(client_table([row], shown.width))
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text and all(word in text for word in ("process", "in flight", "a-host:123456", "4100")), text
+    assert "weight" not in text and "user" not in text, "nobody has any"
+    shown.print(client_table([row, {**row, "user": "bob", "weight": 2.0}], shown.width))
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text and "bob" in text and "weight" in text and "a wider terminal shows p50" in text, text
 
 
 def shares(talk: Pool, client: str, about: str) -> object:

@@ -31,7 +31,7 @@ def test_a_pool_is_started_found_scaled_with_its_values_and_ended(processes: Pro
     script.popen.stdin.close()  # type: ignore[union-attr]
     assert script.ended() == 0, script.err
     until(lambda: not processes.running(), what="the end of all of the pool")
-    assert not file.exists() and "there are none" in gt_command("status", status=1)
+    assert not file.exists() and "no pool is known" in gt_command("status", status=1)
 
 
 def test_a_pool_for_a_block_ends_with_it_and_with_its_process(processes: Processes, tmp_path: Path) -> None:
