@@ -21,36 +21,71 @@ static Py_ssize_t node_known, node_plan, node_inputs, node_edges, node_output, n
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
-/* The scope of each thread: its dict has it, under this module's `here`; the scope of the thread that asked last is held too. */
-static PyObject *here, *scope_held;
-static uint64_t scope_thread;
+/* The scope of each thread, in a holder that the thread's dict has under `here`; and the holder of the thread that asked last. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *scope;
+} Holder;
+static PyTypeObject *HolderType;
+static PyObject *here;
+static Holder *holder;
+static uint64_t holder_thread;
+
+static void holder_dealloc(Holder *self) { /* its thread ends */
+    PyTypeObject *type = Py_TYPE(self);
+    if (holder == self) {
+        holder = NULL;
+        holder_thread = 0;
+    }
+    Py_XDECREF(self->scope);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* The holder of this thread; NULL if it has none yet, or with an error. */
+static Holder *holder_here(void) {
+    uint64_t thread = PyThreadState_GetID(PyThreadState_Get());
+    if (thread == holder_thread) return holder;
+    PyObject *all = PyThreadState_GetDict(), *found = all != NULL ? PyDict_GetItemWithError(all, here) : NULL;
+    if (found != NULL) {
+        holder = (Holder *)found;
+        holder_thread = thread;
+    }
+    return (Holder *)found;
+}
 
 /* The scope of this thread, or None; a borrowed reference. NULL on errors. */
 static PyObject *scope_here(void) {
-    uint64_t thread = PyThreadState_GetID(PyThreadState_Get());
-    if (thread == scope_thread) return scope_held;
-    PyObject *all = PyThreadState_GetDict(), *scope = all != NULL ? PyDict_GetItemWithError(all, here) : NULL;
-    if (scope == NULL && PyErr_Occurred()) return NULL;
-    if (scope == NULL) scope = Py_None;
-    PyObject *before = scope_held;
-    scope_thread = thread;
-    scope_held = Py_NewRef(scope);
-    Py_XDECREF(before);
-    return scope_held;
+    Holder *mine = holder_here();
+    return mine != NULL ? mine->scope : PyErr_Occurred() ? NULL : Py_None;
 }
 
 static PyObject *here_get(PyObject *self, void *unused) { return Py_XNewRef(scope_here()); }
 
 static int here_set(PyObject *self, PyObject *scope, void *unused) {
-    PyObject *all = PyThreadState_GetDict(), *before = scope_held;
     if (scope == NULL) scope = Py_None;
-    if (all == NULL || PyDict_SetItem(all, here, scope) < 0) return -1;
-    scope_thread = PyThreadState_GetID(PyThreadState_Get());
-    scope_held = Py_NewRef(scope);
-    Py_XDECREF(before);
-    return 0;
+    Holder *mine = holder_here();
+    if (mine != NULL) {
+        Py_INCREF(scope);
+        Py_SETREF(mine->scope, scope);
+        return 0;
+    }
+    if (PyErr_Occurred()) return -1;
+    PyObject *all = PyThreadState_GetDict();
+    if (all == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this thread has no state, and so no scope");
+        return -1;
+    }
+    if ((mine = PyObject_New(Holder, HolderType)) == NULL) return -1;
+    mine->scope = Py_NewRef(scope);
+    int failed = PyDict_SetItem(all, here, (PyObject *)mine);
+    Py_DECREF(mine);
+    return failed;
 }
 
+static PyType_Slot holder_slots[] = {{Py_tp_doc, "The scope of a thread."}, {Py_tp_dealloc, holder_dealloc}, {0, NULL}};
+static PyType_Spec holder_spec = {
+    "gt.client._native.Holder", sizeof(Holder), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, holder_slots};
 static PyGetSetDef here_fields[] = {{"scope", here_get, here_set, "The scope of this thread, or None."}, {NULL}};
 static PyType_Slot here_slots[] = {{Py_tp_doc, "The scope of this thread."}, {Py_tp_getset, here_fields}, {0, NULL}};
 static PyType_Spec here_spec = {"gt.client._native.Here", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, here_slots};
@@ -1551,10 +1586,11 @@ PyMODINIT_FUNC PyInit__native(void) {
     form = PyType_FromSpec(&form_spec);
     field = PyType_FromSpec(&field_spec);
     place = PyType_FromSpec(&here_spec);
+    HolderType = (PyTypeObject *)PyType_FromSpec(&holder_spec);
     TableType = (PyTypeObject *)PyType_FromSpecWithBases(&table_spec, (PyObject *)&PyDict_Type);
     here = place != NULL ? PyObject_CallNoArgs(place) : NULL;
     Py_XDECREF(place);
-    if (here == NULL || PyModule_AddObjectRef(module, "HERE", here) < 0 || TableType == NULL ||
+    if (here == NULL || PyModule_AddObjectRef(module, "HERE", here) < 0 || TableType == NULL || HolderType == NULL ||
         PyModule_AddObjectRef(module, "Table", (PyObject *)TableType) < 0 || zero == NULL || empty == NULL || name_due == NULL || name_module == NULL || name_foreach == NULL || StreamType == NULL ||
         HandleType == NULL || op == NULL || form == NULL || field == NULL || PyModule_AddObjectRef(module, "Form", form) < 0 ||
         PyModule_AddObjectRef(module, "Field", field) < 0 ||
