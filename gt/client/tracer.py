@@ -266,11 +266,11 @@ class Tracer:
         stretch = self.stretch
         self.stretch, self.probed, self.fresh, self.ending = [], 0, True, False
         tokens = op_numbers(map(number_of, stretch))
-        if self.size(tokens) < SHORTEST:
-            return
-        if not self.plain.issuperset(tokens):
+        size = self.size(tokens)
+        if size >= SHORTEST and not self.plain.issuperset(tokens):
             stretch, tokens = self._traceable(stretch)
-        if not SHORTEST <= self.size(tokens) <= LONGEST:
+            size = self.size(tokens)
+        if not SHORTEST <= size <= LONGEST:
             return
         self.learned = True
         key = tuple(tokens)
