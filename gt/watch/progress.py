@@ -133,7 +133,7 @@ class ProgressBar(Generic[T]):
         count = f"{self.done}/{self.total} {share:4.0%}" if share >= 0 else f"{self.done}"
         rate = self.done / seconds
         left = f"{duration((self.total - self.done) / rate)} left" if 0 <= share < 1 and rate > 0 else duration(seconds)
-        parts = (self.label, count, f"{rate:.3g}/s", left, self.text)
+        parts = (self.label, count, f"{rate:,.0f}/s" if rate >= 1000 else f"{rate:.3g}/s", left, self.text)
         self.on.show(share, "  ".join(part for part in parts if part))
 
 

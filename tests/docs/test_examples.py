@@ -19,7 +19,7 @@ def printed(name: str, out: Path, *arguments: str, **more: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100", **more}
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments],
-        capture_output=True, text=True, env=environment, timeout=85, cwd=out,
+        capture_output=True, text=True, env=environment, timeout=600, cwd=out,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

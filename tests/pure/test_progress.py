@@ -39,6 +39,14 @@ def test_a_bar_tells_count_share_rate_and_time_left_once_an_interval() -> None:
     assert on.shown[-1][1] == "train  8/8 100%  2/s  4.0 s  loss 7"
 
 
+def test_a_rate_is_a_plain_number() -> None:
+    now, on = [0.0], Screen()
+    bar = ProgressBar(range(4000), on=on, clock=lambda: now[0])
+    for _ in bar:
+        now[0] += 0.00025
+    assert on.shown[-1][1] == "4000/4000 100%  4,000/s  1.0 s"
+
+
 def test_a_loop_that_breaks_or_raises_shows_how_far_it_came() -> None:
     now, on = [0.0], Screen()
 
