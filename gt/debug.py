@@ -248,6 +248,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "units": int(done.get("units", 0)),
         "unit_calls": int(done.get("unit_calls", 0)),
         "sharded_calls": int(done.get("sharded_calls", 0)),
+        "collective_graph_calls": int(done.get("collective_graph_calls", 0)),
         "numpy_calls": int(done.get("numpy_calls", 0)),
         "compiling": int(done.get("compiling", 0)),
         "compiled": int(done.get("compiled", 0) + done.get("graph_captures", 0)),

@@ -30,7 +30,7 @@ def _given(*operands: Any, shape: Shape | None, dtype: int, **_: object) -> Any:
 
 
 # Several tensors are sent as one.
-op("all_reduce", shape=_same, statics=("group", "reduce"))
+op("all_reduce", shape=_same, statics=("group", "reduce"), separable=True)
 # Several tensors are sent as one; `sizes` are the lengths of this worker's piece of each tensor's axis.
 op("reduce_scatter", shape=_pieces, statics=("group", "reduce", "axis", "sizes"))
 # `size` is the length of the whole axis.

@@ -187,6 +187,10 @@ class ClientValues:
     def put(self, id: int, spec: Spec, array: Any) -> None:
         self.table[id], self.specs[id] = array, spec
 
+    def failure(self, text: str, tensor: int) -> Broken:
+        """The cause that stands in the place of a tensor that could not be computed."""
+        return Broken("RemoteError", text, tensor)
+
     def forget_specs(self) -> None:
         """Drop the specs of freed tensors. Dropping each one at its free would cost more."""
         specs = self.specs
@@ -201,13 +205,14 @@ class ClientValues:
             self.warnings.append(text)
 
     def define(
-        self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[..., None], show: Callable[[str, Program], None]
-    ) -> None:
+        self, trace: TraceDef, engine: Engine, compile: bool, say: Callable[..., None], show: Callable[[str, Program], None],
+        collectives: Any = None,
+    ) -> None:  # fmt: skip
         """Define a trace as one program, or as several between its collectives."""
         program = wire.read(trace, self._kind)
         known = {n: self.kinds[n] for n in program.kinds}
         if any(form == COLLECTIVE for form, _, _ in known.values()):
-            joint = ShardedTrace(program, self, engine, say, show)
+            joint = ShardedTrace(program, self, engine, say, show, collectives)
             self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True
             return
         ready = {n: r for n, (_, _, r) in known.items()}

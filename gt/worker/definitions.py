@@ -44,7 +44,7 @@ class Definitions:
             values.kinds[definition.number] = (ready.form, kernel, ready)
         for trace in run.traces:
             try:
-                values.define(trace, self.executor.engine, compile, say, self.show)
+                values.define(trace, self.executor.engine, compile, say, self.show, collectives)
             except Exception as wrong:  # or while it prepares a program; calls of the trace raise it
                 self.refused(run.client, trace, wrong)
                 unfit = RefusedKind.trace(trace, wrong)

@@ -243,9 +243,9 @@ class HostMemory:
     def _release(self, values: ClientValues) -> bool:
         """Release the memory that the faster forms of a client's programs keep for their next call, and the tensors whose
         addresses they have recorded. Returns whether any did."""
-        forms = [ready.faster for _, _, ready in values.kinds.values() if isinstance(ready, Executable)]
+        forms: list[Any] = [getattr(ready, "faster", None) for _, _, ready in values.kinds.values()]
         try:
-            return sum(f.release() for f in forms if hasattr(f, "release")) > 0
+            return sum(f.release() for f in forms if f is not None and hasattr(f, "release")) > 0
         except RuntimeError as error:
             check_device(self.engine, error)
             raise

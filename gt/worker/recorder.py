@@ -230,11 +230,10 @@ def _whole(ids: list[int]) -> array[int]:
 
 def meaning(number: int, ready: Any) -> Meaning:
     """The meaning of a number for observers."""
-    kind: Kind | None = getattr(ready, "kind", None)
-    if kind is not None:
+    program, kind = getattr(ready, "program", None), getattr(ready, "kind", None)
+    if program is None and kind is not None:
         nbytes = sum(s.nbytes for s in kind.outs)
         return Meaning(number, kind.row.name, kind.row.group, kind.signal, nbytes, tuple(kind.settings.get("group", ())))
-    program = getattr(ready, "program", None)
     if program is None:
         return Meaning(number, ready.title, "free")
     executed = {r for i in ready.executed.instructions for r in i.results}

@@ -15,7 +15,15 @@ from gt.transport.process_memory import Inbox
 from gt.worker.client_values import Broken, failure, out_of_memory
 from gt.worker.collectives.aborts import Aborts, Key
 from gt.worker.collectives.early_words import EarlyWords, cause_of
-from gt.worker.collectives.mail import MailCollectives, PendingCollective, Undecided, failed_operand, is_worker_peer, listed
+from gt.worker.collectives.mail import (
+    MailCollectives,
+    PendingCollective,
+    Recorder,
+    Undecided,
+    failed_operand,
+    is_worker_peer,
+    listed,
+)
 from gt.worker.collectives.mail_transport import OperandFailed
 from gt.worker.collectives.ops import Part, Work, begin
 from gt.worker.collectives.process_group import ORDER, Group, torch_transport
@@ -180,6 +188,13 @@ class GroupCollectives:
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective:
         return Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
+
+    def records(self, members: tuple[int, ...]) -> bool:
+        return members in self.groups and self.groups[members].nccl
+
+    def recorder(self, members: tuple[int, ...]) -> Recorder | None:
+        group = self.groups.get(members)
+        return group.recorder(self.engine) if group is not None and group.nccl and group.made is not None else None
 
     def unknown(self, kind: Kind) -> bool:
         """Whether the members have not agreed on a transport yet."""

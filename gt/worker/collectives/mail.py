@@ -4,7 +4,7 @@ use. Nothing blocks: a collective is begun, and ends when all its mail has arriv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +38,9 @@ def listed(workers: Sequence[Any]) -> str:
     return f"[{shown}]" if len(workers) <= LISTED else f"[{shown}, and {len(workers) - LISTED} more]"
 
 
+Recorder = Callable[[Kind], Callable[..., Any]]  # gives the kernel of a collective for a recording
+
+
 class PendingCollective(Protocol):
     """A collective in progress."""
 
@@ -64,6 +67,7 @@ class Collectives(Protocol):
     """A worker's collectives with its peers. `ways` counts them by transport."""
 
     index: int
+    engine: Engine
     ways: Counter[str]
     hosts: dict[int, str]  # a name of each worker's host
 
@@ -72,6 +76,12 @@ class Collectives(Protocol):
         """The connected workers, including this one."""
 
     def begin(self, client: str, kind: Kind, operands: list[Any], tag: int) -> PendingCollective: ...
+    def records(self, members: Members) -> bool:
+        """Whether a device's recording can hold collectives of these workers; known once they have had one."""
+
+    def recorder(self, members: Members) -> Recorder | None:
+        """What records them at present; another one after a collective was aborted, with which older recordings are void."""
+
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
         """Set the connected workers; the others are lost."""
 
@@ -109,6 +119,12 @@ class MailCollectives(Mailbox):
         if self.announces and len(workers) > 1:
             self.announces = False
             self.posts.append(Mail("", Store(NO_TORCH)))
+
+    def records(self, members: Members) -> bool:
+        return False
+
+    def recorder(self, members: Members) -> Recorder | None:
+        return None
 
     def from_peer(self, peer: str, sender: int) -> bool:
         return is_worker_peer(peer, sender)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from gt.lazy_import import LazyImport
 from gt.ops import Kind
@@ -52,6 +53,7 @@ class Group:
         self.way = ""  # the chosen way; "" until all members have announced theirs
         self.made: Moves | None = None
         self.failed: Exception | None = None
+        self.records: Callable[[Kind], Callable[..., Any]] | None = None
         self._start(self._find)
 
     @property
@@ -132,6 +134,13 @@ class Group:
         made.between = torch_transport.TorchMail(MailTransport(self.mailbox, engine, client, kind, tag, None, firsts))
         return made
 
+    def recorder(self, engine: Engine) -> Callable[[Kind], Callable[..., Any]]:
+        """Gives the kernels of collectives for a device's recording; the same object as long as the group lives."""
+        if self.records is None:
+            assert self.made is not None
+            self.records = torch_transport.RecordedCollectives(engine, self.members[self.rank], self.made)
+        return self.records
+
     def renewed(self, generation: int) -> Group:
         """A new group of these members with the same way, which shares no collective with this one."""
         mailbox = Mailbox(self.mailbox.index, name_of(self.members, generation))
@@ -140,7 +149,7 @@ class Group:
             return self
         other = copy.copy(self)
         other.mailbox = mailbox
-        other.generation, other.made, other.failed, other.ended = generation, None, None, False
+        other.generation, other.made, other.failed, other.ended, other.records = generation, None, None, False, None
         if other.way != "mail":
             other._start(other._build)
         return other

@@ -3,6 +3,7 @@ first group is built (`process_group.py`). A worker of another engine without co
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -14,14 +15,19 @@ import torch
 import torch.distributed as dist
 
 from gt import environment
+from gt.ops import Kind
+from gt.spec import Spec
 from gt.transport.addresses import open_port
-from gt.worker.collectives.ops import Work
+from gt.worker.collectives.ops import Part, Work, begin
 from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup
 from gt.worker.collectives.torch_arrays import TorchArrays, TorchMail, as_bytes
 from gt.worker.engine import Engine
 from gt.worker.engine.torch.engine import TorchEngine
 
-__all__ = ["Distributed", "PeerMemoryGroup", "TorchArrays", "TorchMail", "gpu_of", "keep_store", "process_group"]
+__all__ = [
+    "Distributed", "PeerMemoryGroup", "RecordedCollectives", "TorchArrays", "TorchMail", "gpu_of", "keep_store",
+    "process_group",
+]  # fmt: skip
 
 OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
@@ -74,14 +80,44 @@ class Distributed:
     def end(self) -> None:
         """Abort the group in a thread, as that waits for operations in progress, until they fail or time out."""
         made, self.made = [self.made], None
-        threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
+        threading.Thread(target=_end, args=(made, self.way == "nccl"), name="gt-group-end", daemon=True).start()
 
     def _watch(self, work: Any) -> Work:
+        if self.way == "recorded":
+            return work
         if self.way == "nccl":
             return OnDevice(work, self.waker)
         future, waker = work.get_future(), self.waker  # completes, and calls back, before `work.is_completed()` is true
         future.add_done_callback(lambda _: waker())  # `self` here would make a cycle that the garbage collector cannot see
         return future
+
+
+def _end(made: list[Any], nccl: bool) -> None:
+    """NCCL's kernels, those of CUDA graphs too, spin until their communicator is aborted."""
+    if nccl:
+        with contextlib.suppress(RuntimeError):  # it was aborted already
+            made[0].abort()
+    made.clear()
+
+
+class RecordedCollectives:
+    """Collectives inside a CUDA graph: NCCL's kernels are recorded on a stream of their own, and nothing waits on the host."""
+
+    def __init__(self, engine: Engine, worker: int, group: Distributed) -> None:
+        self.worker, self.arrays = worker, TorchArrays(engine, True, False)
+        self.moves = Distributed(group.made, "recorded", group.waker)
+
+    def __call__(self, kind: Kind) -> Callable[..., Any]:
+        part = Part(kind, self.worker, self.arrays, self.moves)
+
+        def run(*operands: Any) -> Any:
+            work, finish = begin(part, [o for o, spec in zip(operands, kind.ins) if isinstance(spec, Spec)], False)
+            work.wait()
+            made = finish()
+            return made[0] if len(made) == 1 else tuple(made)
+
+        run.collective = True  # type: ignore[attr-defined]
+        return run
 
 
 def process_group(

@@ -11,6 +11,7 @@ from gt.ops import Kind
 from gt.program import Hole, Instruction, Program
 from gt.spec import Spec
 
+SENT = 0  # in the place of a value that a collective without results would make: it, too, must have ended with the program
 NONE: Mapping[int, Any] = MappingProxyType({})
 
 
@@ -110,18 +111,19 @@ class _Writer:
         name, kernel = self.table.kernel(ins)
         self.names[name] = kernel
         results = ", ".join(f"r{r}" for r in ins.results)
+        made = f"{results} = " if results else ""  # a collective that only sends has none
         if ins.parts:  # one call for many instructions
             self._join(ins.reads)
             results = ", ".join(f"({''.join(f'r{r}, ' for r in part.results)})" for part in ins.parts)
             calls = ", ".join(f"({', '.join(self._operands(part))},)" for part in ins.parts)
             self.lines.append(f"    {results}, = {name}([{calls}])")
         elif self.side is not None and ins.side:
-            self.apart.update(ins.results)
-            self.lines.append(f"    {results} = side_stream({name}, {', '.join(self._operands(ins))})")
+            self.apart.update(ins.results or (SENT,))
+            self.lines.append(f"    {made}side_stream({name}, {', '.join(self._operands(ins))})")
         else:
             self._join(ins.reads)
             operands = self.table.operands(ins, self._operands(ins))
-            self.lines.append(f"    {results} = {name}({', '.join(operands)})")
+            self.lines.append(f"    {made}{name}({', '.join(operands)})")
 
     def _join(self, used: frozenset[int] | set[int]) -> None:
         if self.apart & used:

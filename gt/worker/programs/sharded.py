@@ -13,12 +13,11 @@ from gt.program.stretch import pick
 from gt.spec import Spec
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, TRACE, Executable
+from gt.worker.programs.joint import GroupPeers, JointTrace
 from gt.worker.programs.passes.segments import SHORT, FreedValues, ProgramSegment, segments
 
 PRIVATE = -(1 << 50)  # ids of values local to a call, downwards; calls run one after another, so all use the same ids
 SEGMENTS = -(1 << 61)  # numbers of the programs between collectives, downwards
-# A GPU must not capture a graph while peers wait for it in a collective.
-ON_DEVICES = "on a GPU, programs between collectives are not compiled"
 FEW = f"fewer than {SHORT} ops between two collectives run one by one"
 
 
@@ -28,7 +27,9 @@ class ShardedTrace:
 
     source = "sharded trace"
 
-    def __init__(self, program: Program, space: Any, engine: Engine, say: Any, show: Any) -> None:
+    def __init__(
+        self, program: Program, space: Any, engine: Engine, say: Any, show: Any, collectives: GroupPeers | None = None
+    ) -> None:
         self.program, self.space, self.engine, self.say, self.show = program, space, engine, say, show
         self.number, self.result_count, self.calls = program.number, len(program.results), 0
         self.kinds = {n: space.kinds[n][2] for n in program.kinds}
@@ -46,6 +47,7 @@ class ShardedTrace:
         self.segments: list[int] = []  # numbers of its programs
         self.stages = {"as received": program}
         show("as received", program)
+        self.faster: Any = None  # the whole trace as one recording
         self.uncompiled = 0  # instructions in segments too short for a program, if the user wants the trace compiled
         alone = False
         for step in segments(program):
@@ -60,9 +62,32 @@ class ShardedTrace:
                     self._step((self._slot(number), slot))
             else:
                 self._plain(step)
+        self.joint = self._joint(collectives) if collectives is not None else None
+
+    def _joint(self, collectives: GroupPeers) -> JointTrace | None:
+        """The whole trace as one recording, if the engine records and all its collectives are of one group."""
+        groups = {ins.kind.settings["group"] for ins in self.program.instructions if ins.op.collective}
+        if len(groups) > 1:
+            return None
+        form, (group,) = self.form, groups
+        self.encoding, self.inputs, self.failed = form, self.program.inputs, ""
+        self.dies = tuple(form.at(i) for i in self.program.dying)
+        self.faster = self.engine.joint(self, collectives, group)
+        if self.faster is None:
+            return None
+        joint = JointTrace(self, self.faster, collectives, group)
+        self.joint_number = self.space.segment()
+        self.space.kinds[self.joint_number] = (COLLECTIVE, joint.ready.run, joint.ready)
+        self.segments.append(self.joint_number)
+        return joint
 
     def code(self, call: tuple) -> Iterator[tuple]:
         self.calls += 1
+        joint = self.joint
+        if joint is not None and self.calls > 1 and joint.wanted():
+            yield joint.instruction(self.joint_number, call)
+            if joint.replayed:
+                return
         slots = (*call, *self.tail)
         for step in self.steps:
             yield step(slots)
@@ -71,15 +96,30 @@ class ShardedTrace:
         collectives = sum(self.kinds[ins.number].form == COLLECTIVE for ins in self.program.instructions)
         own = {"sharded_programs": 1, "sharded_calls": self.calls, "sharded_collectives": self.calls * collectives}
         short = {"fallbacks": self.uncompiled, f"fallback: {FEW}": self.uncompiled} if self.uncompiled else {}
-        return own | short
+        return own | short | (self.faster.stats() if self.faster is not None else {})
+
+    def stage(self, name: str, program: Program) -> Program:
+        """Note the result of a pass."""
+        self.stages[name] = program
+        self.show(name, program)
+        return program
+
+    def tell(self, what: str, seconds: float) -> None:
+        self.say(f"{self.title} (number {self.number}): {what}", seconds)
+
+    def give_up(self, why: str) -> None:
+        """Give up the recording; the statistics show the reason."""
+        self.failed = why
+        self.tell(f"left to the programs between its collectives: {why}", 0.0)
 
     def _segment(self, part: ProgramSegment) -> None:
         """Add a program between two collectives."""
         number = self.space.segment()
         program = part.program.with_instructions(part.program.instructions, number=number)
         used = {n: self.kinds[n] for n in program.kinds}
-        plain = "" if self.engine.device == "cpu" else ON_DEVICES
-        executable = Executable(program, used, self.engine, False, self.say, self.space.warn, plain, self.show, self.space.over)
+        executable = Executable(
+            program, used, self.engine, False, self.say, self.space.warn, show=self.show, over=self.space.over
+        )
         executable.source = "segment"
         self.space.kinds[number] = (TRACE, executable.run, executable)
         self.segments.append(number)

@@ -168,6 +168,9 @@ class NumPyEngine(HostDevice):
     def over(self, kind: Kind) -> None:
         return None
 
+    def joint(self, trace: Any, collectives: Any, group: tuple[int, ...]) -> None:
+        """Recordings are PyTorch's, on CUDA."""
+
     def faster(self, program: Any) -> None:
         return None
 

@@ -6,7 +6,7 @@ until it has the next, are copied away first, all at once and into the same buff
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -21,8 +21,9 @@ from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.graph_numbers import GraphNumbers
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.side_stream import SideStream, constant
-from gt.worker.programs.codegen import KernelTable, straight_line
+from gt.worker.programs.codegen import NONE, KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
+from gt.worker.programs.passes.early_collectives import early_collectives
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.side_stream import off_critical_path
 from gt.worker.programs.passes.unused import without_unused
@@ -48,6 +49,7 @@ class Graph:
         self.links: dict[int, int] = {}  # input <- result of the call before
         self.before: dict[int, int] = {}  # id -> result, of the call before
         self.function: Callable[..., tuple] | None = None
+        self.captured: Callable[..., tuple] | None = None  # the function, between the first run and the end of a capture
         self.numbers: GraphNumbers | None = None
         self.statics: list[torch.Tensor] = []
         self.results: list[torch.Tensor] = []
@@ -106,6 +108,11 @@ class Graph:
         self.before = {id: j for j, id in enumerate(results)}
 
     def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
+        self._prepare(arrays, numbers)
+        self._record()
+
+    def _prepare(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
+        """Make the buffers, and run the function once: libraries initialize outside the capture."""
         began = self.engine.clock()
         self.captures += 1
         self.graph, self.results, self.kept = None, [], 0  # if this capture fails, there is no graph
@@ -115,22 +122,27 @@ class Graph:
         self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
         given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at)
         given.give(numbers)
-        function = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
+        self.captured = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
         stream = self.engine.streams.pair()[0]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            function(*self.statics, *given.holes)  # libraries initialize outside the capture
+            self.captured(*self.statics, *given.holes)
         torch.cuda.current_stream().wait_stream(stream)
+        self.seconds += self.engine.clock() - began
+
+    def _record(self) -> None:
+        began, program, given = self.engine.clock(), self.program, self.numbers
+        assert self.captured is not None and given is not None
         graph, before = torch.cuda.CUDAGraph(), 0
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=self.engine.streams.pair()[0], capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (the start of a capture releases cached memory)
-            made = list(function(*self.statics, *given.holes))
+            made = list(self.captured(*self.statics, *given.holes))
             self.results = self._settle(made)
         del made
         self.kept = max(0, _held(self.engine.at) - before)
         for buffer in self.results:
             buffer.lent = True  # type: ignore[attr-defined]
-        self.graph = graph
+        self.graph, self.captured = graph, None
         self.lent = [None] * program.result_count
         took = self.engine.clock() - began
         self.seconds += took
@@ -252,10 +264,12 @@ class Graph:
 def capturable(
     program: Program, kinds: dict[int, Any], engine: Any, in_place: bool = True,
     stage: Callable[[str, Program], Program] = lambda name, program: program,
+    collectives: Mapping[int, Callable[..., Any]] = NONE,
 ) -> Callable[..., tuple]:  # fmt: skip
     """A program as a function of tensors alone: holes are 0-d tensors. With `in_place`, updates of many parameters run as one
-    fused call in place; without, all ops are in a form that a compiler can fuse."""
-    kernels = tensor_kernels(program, kinds, engine, in_place)
+    fused call in place; without, all ops are in a form that a compiler can fuse. `collectives` has the kernels of those."""
+    own = {n: ready for n, ready in kinds.items() if not ready.kind.row.collective}
+    kernels = {**tensor_kernels(program, own, engine, in_place), **collectives}
     if not in_place:
         return straight_line(program, KernelTable(kernels), flat=True)
     program = stage("without unused ops", without_unused(program))
@@ -263,8 +277,8 @@ def capturable(
     program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
     side = None
     if engine.at.type == "cuda":
-        program = stage("on two streams", off_critical_path(program))
-        side = SideStream(engine.streams.pair()[1])
+        program = stage("on two streams", off_critical_path(early_collectives(program)))
+        side = SideStream(engine.streams.pair()[1], torch.cuda.Stream(engine.at) if collectives else None)
     return straight_line(program, KernelTable(kernels, fused=where_it_lies), flat=True, side=side)
 
 

@@ -38,6 +38,8 @@ def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, 
 
 
 def _constant(ins: Instruction, taken: set[int], found: dict[int, Any]) -> bool:
-    if ins.holes or ins.parts or ins.op.updates or taken.intersection(ins.results) or not ins.reads <= found.keys():
+    if ins.holes or ins.parts or ins.op.updates or ins.op.collective:
+        return False
+    if taken.intersection(ins.results) or not ins.reads <= found.keys():
         return False
     return (ins.op.creates or bool(ins.values)) and all(spec.nbytes <= SMALL for spec in ins.kind.outs)
