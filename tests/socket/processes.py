@@ -134,6 +134,13 @@ class Processes:
         assert made.popen.poll() is None, made.err
         return made
 
+    def pool(self, workers: int, backend: str = "numpy", **environment: str) -> str:
+        """Where a server with this many workers listens."""
+        _, port = self.server("--expect", str(workers))
+        for _ in range(workers):
+            self.worker(port, backend=backend, **environment)
+        return f"localhost:{port}"
+
     def script(self, code: str, *args: str, **environment: str) -> Process:
         """A script. Where it is given no server to connect to, it starts as a user's, and its workers compute by NumPy."""
         connects = any(re.fullmatch(r"\S+:\d+", arg) for arg in args)

@@ -8,8 +8,8 @@ from processes import Processes
 def test_views_and_copies_of_terms_keep_their_values(processes: Processes) -> None:
     script = processes.script(
         """
-        import numpy as np, gt
-        gt.gpu_workers(2)
+        import sys, numpy as np, gt
+        gt.connect(sys.argv[1])
         gt.register_config("all", gt.SignalConfig(gt.ShardConfig(axis=0)))
         with gt.signal("all"):
             x = gt.from_numpy(np.arange(24, dtype="f4").reshape(4, 6))
@@ -22,7 +22,7 @@ def test_views_and_copies_of_terms_keep_their_values(processes: Processes) -> No
             assert (t.numpy() == want).all()
         print("fine")
         """,
-        GT_BACKEND="pytorch",
+        processes.pool(2, "pytorch"),
     )
     assert script.ended(200) == 0, script.err[-2000:]
     assert script.out == "fine\n"

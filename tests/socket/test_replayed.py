@@ -8,9 +8,10 @@ import pytest
 from processes import Processes
 
 SCRIPT = """
-import json, threading
+import json, sys, threading
 import numpy as np, gt
 from gt.client.here import here
+gt.connect(sys.argv[1])
 
 def model(seed, width):
     draw = np.random.default_rng(seed)
@@ -50,7 +51,7 @@ print(json.dumps(found, sort_keys=True)); print(tracer.hits if tracer else -1)
 def test_models_in_turn_and_in_threads(processes: Processes, backend: str) -> None:
     outs = []
     for trace in ("1", "0"):
-        script = processes.script(SCRIPT, GT_BACKEND=backend, GT_TRACE=trace)
+        script = processes.script(SCRIPT, processes.pool(1, backend), GT_TRACE=trace)
         assert script.ended(60) == 0, script.err[-3000:]
         outs.append(script.out.splitlines())
     assert json.loads(outs[0][0]) == json.loads(outs[1][0])

@@ -13,10 +13,7 @@ from processes import WAYS, Processes, until
 PROGRAM = """
 import os, sys, numpy as np, gt
 from gt.nn import Module, Linear, SGD
-if sys.argv[1:]:
-    gt.connect(sys.argv[1])
-else:
-    gt.gpu_workers(2)
+gt.connect(sys.argv[1])
 C, S = gt.SignalConfig, gt.ShardConfig
 gt.register_config("batch", C(S(axis=0)))
 gt.register_config("columns", C(S(axis=1)))
@@ -94,7 +91,7 @@ PAIRS = [(way, backend) for way in WAYS for backend in ("numpy", "pytorch")]
 
 @pytest.mark.parametrize("way, backend", [*FIRST, *(pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS if p not in FIRST)])
 def test_programs_on_shards_give_the_right_numbers(processes: Processes, backend: str, way: str) -> None:
-    script = processes.script(PROGRAM, GT_BACKEND=backend, GT_COLLECTIVES=way, WAY=way)
+    script = processes.script(PROGRAM, processes.pool(2, backend, GT_COLLECTIVES=way), WAY=way)
     assert script.ended(200) == 0, script.err[-3000:]
     assert script.out == "[True, True] Shard(0) on [0, 1] fine\n", script.out + script.err
 

@@ -16,8 +16,8 @@ import gt
 from gt.config import ShardConfig, SignalConfig
 from tests.memory.test_stress import MOVES, program
 
-gt.gpu_workers(4)
-rng, wanted, names = random.Random(0), int(sys.argv[1]), [f"s{i}" for i in range(6)]
+gt.connect(sys.argv[1])
+rng, wanted, names = random.Random(0), int(sys.argv[2]), [f"s{i}" for i in range(6)]
 start = time.monotonic()
 while True:
     groups = [rng.sample(range(4), rng.randint(1, 4)) for _ in names]
@@ -27,7 +27,7 @@ while True:
     workers = gt.debug.get_worker_stats().values()
     done = {move: sum(s["ops"].get(move, 0) for s in workers) for move in MOVES}
     assert not any(s["failures"] or s["dropped"] for s in workers), workers
-    assert {way for s in workers for way in s["collectives"]} <= {os.environ["GT_COLLECTIVES"]}, workers
+    assert {way for s in workers for way in s["collectives"]} <= {os.environ["WAY"]}, workers
     if sum(done.values()) >= 4 * wanted:  # each is counted by all who take part, which are four at the most
         break
 assert all(done.values()), done
@@ -39,7 +39,7 @@ print("at least", sum(done.values()) // 4, "collectives in", round(time.monotoni
 
 @pytest.mark.parametrize("way", ["memory", pytest.param("gloo", marks=pytest.mark.slow)])
 def test_random_programs_over_overlapping_workers_end(processes: Processes, way: str) -> None:
-    script = processes.script(STRESS, COLLECTIVES, GT_BACKEND="pytorch", GT_COLLECTIVES=way, OMP_NUM_THREADS="1")
+    script = processes.script(STRESS, processes.pool(4, "pytorch", GT_COLLECTIVES=way), COLLECTIVES, WAY=way)
     assert script.ended(200 if int(COLLECTIVES) < 1000 else 1200) == 0, script.err[-3000:]
     print(script.out)
 

@@ -21,8 +21,8 @@ import time
 import types
 from pathlib import Path
 
-# What Python has read once a process runs: a fork may have other values of these, and of no other variable.
-LATE = ("PYTEST_CURRENT_TEST", "TEST_MARK", "TMPDIR")
+# Variables that nothing reads while it loads: a fork may have other values of these and of GT's, and of no other.
+LATE = ("PYTEST_CURRENT_TEST", "TEST_MARK", "TMPDIR", "WAY", "XDG_RUNTIME_DIR")
 EARLY = "GT_NATIVE"  # the one of GT's that is read when GT is loaded
 
 LOADED = {
