@@ -3,11 +3,13 @@ is given the values of tensors."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 from gt.client.autograd import Tensor
 from gt.lazy_import import LazyImport
 
+torch = LazyImport("torch")
 WRITERS = (LazyImport("torch.utils.tensorboard"), LazyImport("tensorboardX"))  # each of them needs packages that may be missing
 
 __all__ = ["SummaryWriter"]  # noqa: F822  by __getattr__
@@ -44,6 +46,14 @@ class Writer:
         if not callable(found):
             return found
         return lambda *args, **settings: found(*map(_value, args), **{key: _value(v) for key, v in settings.items()})
+
+    def add_tensor(self, tag: str, tensor: Any, *args: Any, **settings: Any) -> None:
+        value = _value(tensor)
+        if isinstance(self.writer, getattr(sys.modules.get("torch.utils.tensorboard"), "SummaryWriter", ())):
+            value = torch.from_numpy(value)  # alone of its methods, PyTorch's takes no array
+            if isinstance(tensor, Tensor):
+                value = value.to(getattr(torch, tensor.dtype.name))
+        self.writer.add_tensor(tag, value, *args, **settings)
 
     def add_graph(self, model: Any, *args: Any, **settings: Any) -> NoReturn:
         raise NotImplementedError(
