@@ -221,7 +221,8 @@ class Module(Hooked):
             for t in [*self.parameters(), *self.buffers()]:
                 if t.handle.spec.dtype.rank == 2:
                     t.handle = t.detach().to(want).handle
-                    t.grad = None if t.grad is None else t.grad.to(want)
+                    if t.grad is not None:  # whoever holds the gradient sees it, too
+                        t.grad.handle = t.grad.detach().to(want).handle
         return self
 
     def float(self) -> Module:

@@ -192,3 +192,12 @@ def test_arguments_have_pytorchs_names(name: str) -> None:
     own, theirs = NAMED[name](gt, gt.tensor(x)), NAMED[name](torch, torch.tensor(x))
     assert np.allclose(own.numpy(), theirs.numpy(), atol=1e-5)
     assert gt.ones(1).requires_grad_(requires_grad=True).requires_grad
+
+
+def test_a_module_in_another_dtype_converts_gradients_that_others_hold() -> None:
+    for m in (gt, torch):
+        layer = m.nn.Linear(2, 2)
+        layer(m.ones(1, 2)).sum().backward()
+        held = layer.weight.grad
+        layer.double()
+        assert layer.weight.grad is held and held.dtype == m.float64 and held.tolist() == [[1.0, 1.0], [1.0, 1.0]]
