@@ -178,6 +178,9 @@ class Rewriter:
     ) -> None:  # fmt: skip
         """Write a call of a trace for several workers. A call whose plan is not kept is replaced by its instructions."""
         call = code[position]
+        if not set(call[use.form.results]).isdisjoint([call[i] for i in use.tensor_positions]):
+            # A worker's part of a call is several programs: one would write over what the next one reads.
+            raise ProtocolError(f"a call of trace {use.definition.number} names one tensor as an operand and as a result")
         if use.makes and use.tensor_positions:
             key = (*key, policy.new_layout(self.tables, client))
             plan = client.plans.get(key)

@@ -275,6 +275,18 @@ def test_calls_with_many_results_on_several_workers_are_cut(spread: Conversation
     assert sum(written) == 9 and max(written) == 3, "a slice has room for 8 calls with one result each"
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["first call", "later call"])
+def test_a_call_on_several_workers_that_writes_over_its_own_operand_is_refused(spread: Conversation, again: bool) -> None:
+    """A worker's part of it is several programs, the first of which would write over what the last one reads."""
+    trace = TraceDef(6, 2, [(2, 3, 1, 2), (2, 4, 3, 2)], (3, 4))
+    spread("a", Batch(2, (), [(2, 8, 1, 1)], traces=(trace,)))
+    if again:
+        spread("a", Batch(3, (), [(6, 20, 21, 1, 8)]))
+    mails = spread("a", Batch(4, (), [(6, 8, 9, 1, 8)], ((7, 9, PAIR),))) + spread.turns()
+    [failed] = [mail.message for mail in mails if isinstance(mail.message, Failed)]
+    assert failed.ticket == 7 and "one tensor as an operand and as a result" in failed.text
+
+
 def concatenated(talk: Conversation, count: int, distinct: bool = False) -> list[Mail]:
     """Rows of tensors on both workers, put together."""
     sizes = [4 + 2 * n * distinct for n in range(count)]
