@@ -201,3 +201,20 @@ def test_a_module_in_another_dtype_converts_gradients_that_others_hold() -> None
         held = layer.weight.grad
         layer.double()
         assert layer.weight.grad is held and held.dtype == m.float64 and held.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_what_is_no_gradient_of_a_tensor_is_refused_on_its_line() -> None:
+    for m in (gt, torch):
+        x = m.ones(2, 3, requires_grad=True)
+        kept = x.grad = m.full((2, 3), 2.0)
+        for wrong in (m.ones(3), m.ones(2, 1), m.ones(2, 3, dtype=m.float64), x):
+            with pytest.raises(RuntimeError):
+                x.grad = wrong
+        for odd in (3, "text", np.ones((2, 3), "float32")):
+            with pytest.raises(TypeError):
+                x.grad = odd
+        assert x.grad is kept
+        (x * 3).sum().backward()
+        assert kept.tolist() == [[5.0] * 3] * 2
+        x.grad = None
+        assert x.grad is None

@@ -10,7 +10,7 @@ from gt.client.functions.registry import FUNCTIONS, axis_spelling, both, method
 from gt.client.strides import is_contiguous, offset, strides
 from gt.client.views import detached, is_view, root_of, storage_of
 from gt.device import Device
-from gt.errors import ArgumentTypeError
+from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 
 
@@ -26,6 +26,23 @@ _T.dtype = property(lambda t: t.handle.spec.dtype)
 _T.ndim = property(lambda t: len(t.handle.spec.shape))
 _T.is_leaf = property(lambda t: t.node is None)
 _T.grad_fn = property(lambda t: t.node.node if isinstance(t.node, Port) else t.node)
+_grad: Any = vars(Tensor)["grad"]  # the field; native.c and the tape set it directly
+
+
+def _set_grad(self: Tensor, value: Any) -> None:
+    if value is not None:
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(f"expected a tensor or None as .grad, got {type(value).__name__}")
+        own, given = self.handle.spec, value.handle.spec
+        if value is self:
+            raise ArgumentError("a tensor cannot be its own .grad: give it a copy, x.grad = x.detach().clone()")
+        if given is not own:
+            expected = f"expected .grad of the tensor's shape and dtype, {list(own.shape)} and {own.dtype.name}"
+            raise ArgumentError(f"{expected}, got {list(given.shape)} and {given.dtype.name}")
+    _grad.__set__(self, value)
+
+
+_T.grad = property(_grad.__get__, _set_grad)
 _T.nbytes = property(lambda t: t.handle.spec.nbytes)
 _T.itemsize = property(lambda t: t.handle.spec.dtype.size)
 
