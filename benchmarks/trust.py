@@ -8,16 +8,26 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from measure import Result, rates, took
 from stream import _free_port, _until_up
+from unchecked import switch
 from watch import chain, mlp, process_seconds
 
 import gt
+from gt.dispatcher.core import Dispatcher
+from gt.program.code import free
+from gt.spec import float32
+from gt.transport import messages as m
+from gt.worker.core import Worker
+from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
 
 ROUNDS = 15
 HERE = Path(__file__).parent
@@ -99,7 +109,55 @@ def trust() -> Iterator[Result]:
                 yield rates(f"trust-{case}{suffix}", mine, theirs, unit)
 
 
-CASES = {"trust": trust}
+class Cores:
+    """A dispatcher's core and a worker's in this process, and a chain of small ops that no trace replays: each instruction is
+    decoded, planned and executed. `run` gives the CPU seconds of 1,000 ops."""
+
+    def __init__(self, engine: str) -> None:
+        self.dispatcher, self.worker, self.serial = Dispatcher(), Worker(make(engine)), count(2)
+        self.worker.handle(m.Mail(DISPATCHER, m.Welcome("w", 0)))
+        joined = m.Join(m.VERSION, "", "w", engine, "cpu", "here", 1, "ipc://w")
+        for peer, message in (("w", joined), ("c", m.Hello(m.VERSION, "", "here", 1)), ("w", m.Attached(0, True, "c"))):
+            self.dispatcher.handle(m.Mail(peer, message))
+        spec = (float32.code, 16, 16)
+        full = m.KindDef(1, "full", ((-3,),), (spec[1:], spec[0]))
+        mul, add = (m.KindDef(2 + i, op, (spec, spec), ()) for i, op in enumerate(("mul", "add")))
+        self._send(m.Batch(1, (full, mul, add), [(1, 1, 1.0), (1, 2, 0.999), (1, 3, 0.001)]))
+        self.code: list[tuple] = []
+        for id in range(10, 1010, 2):
+            self.code += [(2, id, id - 1 if id > 10 else 1, 2), (3, id + 1, id, 3), free(id), free(id - 1)]
+        self.code.append(free(1009))
+
+    def _send(self, batch: m.Batch) -> None:
+        for mail in self.dispatcher.handle(m.Mail("c", m.decode(m.encode(batch)))):
+            for back in self.worker.handle(m.Mail(DISPATCHER, m.decode(m.encode(mail.message)))):
+                if back.peer == DISPATCHER:
+                    self.dispatcher.handle(m.Mail("w", back.message))
+
+    def run(self) -> float:
+        batch = m.Batch(next(self.serial), (), list(self.code))
+        start = time.process_time()
+        self._send(batch)
+        return time.process_time() - start
+
+
+def cores() -> Iterator[Result]:
+    """The same for the cores alone, by CPU time: the most that checks can cost, as each op of a trace is checked once."""
+    check = switch()
+    for engine in ("numpy", "pytorch"):
+        check(True)  # the first tensors have their specs noted
+        made, found = Cores(engine), {True: [], False: []}
+        for i in range(20 * ROUNDS):
+            for checked in (True, False) if i % 2 else (False, True):
+                check(checked)
+                found[checked].append(made.run())
+        if made.worker.executor.failures:
+            raise SystemExit("instructions of the chain failed")
+        mine, theirs = (1000 / statistics.median(sorted(found[c])[: 7 * ROUNDS]) for c in (True, False))
+        yield rates(f"trust-cores-{engine}", mine, theirs, "ops/CPU second")
+
+
+CASES = {"trust": trust, "trust-cores": cores}
 
 if __name__ == "__main__":
     client(sys.argv[1])

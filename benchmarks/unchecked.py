@@ -76,6 +76,25 @@ def remove_checks() -> None:
     without_checks(executor, executor.InstructionExecutor, "execute", 10)
 
 
+def switch() -> Callable[[bool], None]:
+    """A function that has this process check what it executes, or not."""
+    where = [
+        (checks, "message"),
+        (rewrite.Rewriter, "rewrite"),
+        (stream.Stream, "batch"),
+        (executor.InstructionExecutor, "execute"),
+    ]
+    with_checks = [getattr(owner, name) for owner, name in where]
+    remove_checks()
+    without = [getattr(owner, name) for owner, name in where]
+
+    def use(checked: bool) -> None:
+        for (owner, name), found in zip(where, with_checks if checked else without):
+            setattr(owner, name, found)
+
+    return use
+
+
 if __name__ == "__main__":
     remove_checks()
     sys.exit({"server": server, "worker": worker}[sys.argv[1]](sys.argv[2:]))
