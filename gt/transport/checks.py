@@ -94,6 +94,8 @@ def _batch(batch: Batch) -> None:
     if len(batch.gets) > READS or len(batch.kinds) > DEFINITIONS or len(batch.traces) > TRACES:
         counts = f"{len(batch.gets)} reads, {len(batch.kinds)} kinds, {len(batch.traces)} traces"
         raise TooMuch(f"a batch of {counts}: the most are {READS}, {DEFINITIONS} and {TRACES}")
+    if batch.drops:
+        _bounded(len(batch.drops), KNOWN, "dropped traces", TooMuch)
     if batch.kinds:
         _bounded(sum(len(k.ins) for k in batch.kinds), DEFINED, "operands in the kinds of a batch", TooMuch)
     if batch.traces:

@@ -287,6 +287,13 @@ def test_a_call_on_several_workers_that_writes_over_its_own_operand_is_refused(s
     assert failed.ticket == 7 and "one tensor as an operand and as a result" in failed.text
 
 
+def test_a_message_drops_no_more_than_a_client_can_have(spread: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "KNOWN", 8)
+    assert spread("a", Batch(2, (), [], drops=tuple(range(50, 58)))) == []
+    [bye, *_] = spread("a", Batch(3, (), [], drops=tuple(range(50, 59))))
+    assert isinstance(bye.message, Bye) and "9 dropped traces: the most are 8" in bye.message.why
+
+
 def concatenated(talk: Conversation, count: int, distinct: bool = False) -> list[Mail]:
     """Rows of tensors on both workers, put together."""
     sizes = [4 + 2 * n * distinct for n in range(count)]
