@@ -115,6 +115,7 @@ class Observers:
         self.placed: set[tuple] = set()
         self.left: dict[str, Client] = {}  # recently departed clients, by name: workers' reports arrive later
         self.on = local is not None
+        self.every = False  # whether an observer wants to know of every run, not of a sample
 
     # Subscriptions
 
@@ -147,6 +148,7 @@ class Observers:
         flight = self.flights.setdefault(peer, Flight())
         known = self.there[peer] = Observer(peer, asked.level, user, owner, flight, own)
         self.on = True
+        self.every = any(o.level >= EVERY for o in self.there.values())
         self.placed.clear()
         for worker in self.tables.living():
             self.listening.pop(worker.peer, None)  # a new Listen makes the worker send its meanings again
@@ -181,6 +183,7 @@ class Observers:
         if self.there.pop(peer, None) is None:
             return []
         self.on = self.local is not None or bool(self.there)
+        self.every = any(o.level >= EVERY for o in self.there.values())
         return self.send_levels()
 
     # Levels of workers and clients
@@ -251,11 +254,13 @@ class Observers:
                 self._results(client, batch.code, known)
 
     def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
+        if self.local is None and not self.every:
+            return
         now = self.clock()
         for worker, run in runs:
             if self.local is not None:
                 self.local("run", worker.name, (client, run))
-            if self.there:
+            if self.every:
                 self.tell(client, Sent(client.label, run.serial, worker.name, now, len(run.code)), SMALL)
 
     def _results(self, client: Client, code: Iterable[tuple], numbers: Iterable[int]) -> None:

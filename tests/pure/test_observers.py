@@ -149,12 +149,15 @@ def test_an_observer_that_does_not_take_in_what_it_is_sent_loses_events_which_ar
 
 
 def test_a_batch_is_told_with_what_it_holds(watched: Conversation) -> None:
-    admin(watched)
+    admin(watched, level=e.EVERY)
     seen = events(watched("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0), (0, 5)], ((9, 6, (8, 2, 2)),))), "top")
     received, sent = seen
     assert isinstance(received, e.Received) and isinstance(sent, e.Sent)
     assert (received.instructions, received.frees, received.reads, received.calls) == (2, 1, 1, 0)
     assert (sent.worker, sent.serial, sent.instructions) == ("w0", 1, 3)
+    admin(watched, level=e.SAMPLED)  # in the place of the other: no arrows are drawn
+    again = events(watched("c", Batch(2, (), [(1, 7, 1.0)], ())), "top")
+    assert [type(event) for event in again if not isinstance(event, e.Joined)] == [e.Received]
 
 
 BAD: list[tuple[str, Any]] = [
