@@ -1,0 +1,22 @@
+"""A loop whose result falls short of a rival has the reason beside it."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def test_a_line_says_why_where_the_best_rival_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    loops = importlib.import_module("loops")
+    result = {"case": "lm", "gt": 2.0, "unit": "ms/step", "rivals": {"eager": 4.0, "reduce-overhead": 1.0}, "why": "it waits"}
+    assert loops.line(result).endswith("ratio  2.00   0.50  (it waits)")
+    assert loops.line({**result, "why": ""}).endswith("0.50")
+    slow = loops.Loop(lambda at: None, why_on_cpu="many small kernels")
+    monkeypatch.setattr(loops, "device_seconds", lambda: 0.0)
+    assert loops.why(slow, lambda n: [], "cpu").endswith("worker 0.00 ms a step: many small kernels")
+    assert loops.why(slow, lambda n: [], "cuda").endswith("not looked into")
