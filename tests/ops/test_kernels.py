@@ -9,6 +9,7 @@ import torch
 from gt.ops import Row
 from gt.worker.engine.choose import make as engine_for
 from gt.worker.engine.numpy import numpy_dtype
+from gt.worker.engine.torch import layers
 from gt.worker.engine.torch.dtypes import TORCH
 from tests.ops import samples
 from tests.ops.samples import ROWS, Sample, assert_same, several
@@ -55,3 +56,16 @@ def test_kernels_leave_their_inputs_alone(row: Row):
             engine.kernel(sample.kind)(*given)
             for old, new in zip(before, given):
                 np.testing.assert_array_equal(old, samples.as_numpy(new), err_msg=sample.id)
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_rms_norm_is_the_same_where_pytorch_has_no_fused_one(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, ndim: int):
+    a = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for weight in ((), (a[0] if ndim == 2 else a[0, 0],)):
+        want = torch.nn.functional.rms_norm(a, a.shape[3 - ndim :], *weight, eps=1e-5)
+        monkeypatch.setattr(layers, "FUSED_RMS_NORM", False)
+        found, scale = layers.rms_norm(a, 1e-5, *weight, ndim=ndim)
+        torch.testing.assert_close(found, want)
+        monkeypatch.undo()
+        torch.testing.assert_close(scale, layers.rms_norm(a, 1e-5, *weight, ndim=ndim)[1])

@@ -58,14 +58,23 @@ def layer_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
     ), weight)  # fmt: skip
 
 
+# PyTorch before 2.9 has another op by this name, or none.
+_fused: Any = getattr(torch.ops.aten, "_fused_rms_norm", None)
+FUSED_RMS_NORM = _fused is not None and len(_fused.default._schema.returns) == 2
+
+
 def rms_norm(a: Array, eps: float, *weight: Array, ndim: int) -> tuple[Array, Array]:
+    if not FUSED_RMS_NORM:
+        wide = a.to(_wide(a))
+        rstd = (wide.square().mean(tuple(range(-ndim, 0)), keepdim=True) + eps).rsqrt()
+        return (wide * rstd * (weight[0] if weight else 1)).to(a.dtype), rstd
     y, rstd = aten._fused_rms_norm(a, _inner(a, ndim), weight[0] if weight else None, eps)
     return y, rstd.to(_wide(a))
 
 
 def rms_norm_grad(g: Array, a: Array, rstd: Array, *weight: Array, ndim: int) -> Any:
     w = weight[0] if weight else None
-    if g.device.type == "cuda":
+    if g.device.type == "cuda" and FUSED_RMS_NORM:
         return _kept(aten._fused_rms_norm_backward(
             g.contiguous(), a.contiguous(), _inner(a, ndim), rstd.contiguous(), w if w is None else w.contiguous(),
             [True, w is not None]), weight)  # fmt: skip
