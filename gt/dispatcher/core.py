@@ -333,6 +333,7 @@ class Dispatcher:
         self.reports.tell(f"client {client.label} left" + (f": {why}" if why != LEFT else ""))
         yield from self.observers.client_gone(client, why)
         self.questions.lose_client(client)
+        self.tables.waiting.pop(client.name, None)
         policy.uncount_all(self.tables, client)
         number = next(self.drops) if len(self.tables.workers) > 1 else 0  # a lone worker has no collectives to skip
         if number and (living := {w.index for w in self.tables.living()}):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gt.dispatcher.held import HeldMessages
-from gt.dispatcher.tables import Tables
+from gt.dispatcher.tables import Client, Tables
 from gt.transport.messages import Batch, Failed, Mail, Note
 
 JOINED = 60.0  # seconds that a read waits for a worker to join
@@ -15,31 +15,35 @@ HEARD = 30.0  # seconds after which a client is told that a worker has not heard
 
 
 def tick(tables: Tables, now: float) -> list[Mail]:
-    """The messages that follow from the time."""
-    return [*_unheard(tables, now), *_unserved(tables, now)]
+    """The messages that follow from the time. Only clients that wait for something are looked at, so idle ones cost nothing."""
+    told: list[Mail] = []
+    for name in list(tables.waiting):
+        client = tables.clients[name]
+        told += (*_unheard(tables, client, now), *_unserved(client, now))
+        if not client.held and all(since > now for since in client.unheard.values()):
+            del tables.waiting[name]
+    return told
 
 
-def _unheard(tables: Tables, now: float) -> Iterable[Mail]:
-    """Tell clients of the workers that have work of theirs and have long not heard from them."""
-    for client in tables.clients.values():
-        for index in (client.sent.keys() | client.arriving.keys()) - client.attached:
-            if now - client.unheard.setdefault(index, now) > HEARD:
-                client.unheard[index] = float("inf")
-                worker = tables.workers[index]
-                where = f"{worker.name} ({worker.remote or worker.address})"
-                text = f"has not heard from this script for {HEARD:g} s: it is busy, or cannot be reached from {client.host}"
-                yield Mail(client.name, Note(f"worker {where} {text}"))
+def _unheard(tables: Tables, client: Client, now: float) -> Iterable[Mail]:
+    """Tell a client of the workers that have work of its and have long not heard from it."""
+    for index in (client.sent.keys() | client.arriving.keys()) - client.attached:
+        if now - client.unheard.setdefault(index, now) > HEARD:
+            client.unheard[index] = float("inf")
+            worker = tables.workers[index]
+            where = f"{worker.name} ({worker.remote or worker.address})"
+            text = f"has not heard from this script for {HEARD:g} s: it is busy, or cannot be reached from {client.host}"
+            yield Mail(client.name, Note(f"worker {where} {text}"))
 
 
-def _unserved(tables: Tables, now: float) -> Iterable[Mail]:
+def _unserved(client: Client, now: float) -> Iterable[Mail]:
     """Answer reads that have long waited for a worker to join; what they read may still be made."""
-    for client in tables.clients.values():
-        reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
-        if not reads:
-            client.since = None
-            continue
-        client.since = now if client.since is None else client.since
-        if now - client.since > JOINED:
-            why = f"no worker has joined this dispatcher for {JOINED:g} s: start one with `gt-worker`"
-            yield from [Mail(client.name, Failed(ticket, "GTError", why, id)) for m in reads for ticket, id, _ in m.gets]
-            client.held = HeldMessages(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)
+    reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
+    if not reads:
+        client.since = None
+        return
+    client.since = now if client.since is None else client.since
+    if now - client.since > JOINED:
+        why = f"no worker has joined this dispatcher for {JOINED:g} s: start one with `gt-worker`"
+        yield from [Mail(client.name, Failed(ticket, "GTError", why, id)) for m in reads for ticket, id, _ in m.gets]
+        client.held = HeldMessages(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)

@@ -60,6 +60,11 @@ class Stream:
         if held > checks.HELD:
             raise TooMuch(f"{held} instructions wait for a worker or an upload: the most are {checks.HELD}")
         client.held.append(message)
+        self.tables.waiting[client.name] = None
+
+    def _hold_rest(self, client: Client, rest: Batch) -> None:
+        client.held.appendleft(rest)
+        self.tables.waiting[client.name] = None
 
     def run(self, client: Client, batch: Batch) -> list[Mail]:
         flow = Flow()
@@ -74,7 +79,7 @@ class Stream:
                 self.tables.cut_short(client)
         if stop is not None:
             rest = Batch(batch.serial, (), code[stop:] + later, batch.gets, batch.ack, batch.forget, (), batch.drops)
-            client.held.appendleft(rest)
+            self._hold_rest(client, rest)
             batch = Batch(batch.serial, (), code[:stop])
         client.instructions += len(batch.code)
         batch = self._reads(client, batch, flow)
@@ -104,7 +109,7 @@ class Stream:
         for position, (ticket, id, spec) in enumerate(batch.gets):
             if rewriter.left <= 0 and position:
                 rest = Batch(batch.serial, (), [], batch.gets[position:], batch.ack, batch.forget, (), batch.drops)
-                client.held.appendleft(rest)
+                self._hold_rest(client, rest)
                 self.tables.cut_short(client)
                 return Batch(batch.serial, (), batch.code, batch.gets[:position])
             rewriter.left -= self._get(client, ticket, id, spec, flow)
@@ -121,7 +126,10 @@ class Stream:
                 tuple(traces.get(w, ())), drops,
             )  # fmt: skip
             mails.append(Mail(workers[w].peer, run))
-            client.sent[w] = sent = client.sent.get(w, 0) + size_of(run)
+            before = client.sent.get(w, 0)
+            client.sent[w] = sent = before + size_of(run)
+            if not before:
+                self.tables.waiting[client.name] = None  # for the worker to hear from it
             if sent - client.executed.get(w, 0) > checks.AHEAD:
                 client.ahead = True
         if self.observers.on:

@@ -247,6 +247,7 @@ class Tables:
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
     cut: deque[str] = field(default_factory=deque)  # clients whose messages were cut, in the order of their turns
+    waiting: dict[str, None] = field(default_factory=dict)  # clients that wait for a worker, or a worker for them (`patience`)
     hosts: Hosts = field(default_factory=Hosts)  # of the workers, including lost ones
     expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
     most_clients: int = 1000
@@ -314,7 +315,9 @@ class Tables:
         for i, worker in enumerate(self.workers):
             assert worker.index == i, f"worker {worker.name} stands at {i} but says {worker.index}"
         assert {w.peer for w in self.living()} == set(self.by_peer)
+        assert self.waiting.keys() <= self.clients.keys()
         for client in self.clients.values():
+            assert not client.held or client.name in self.waiting
             for id, entry in client.entries.items():
                 assert isinstance(entry, Lost) or set(entry.workers) <= living, f"tensor {id} lies on a lost worker"
             for waiting in client.acks.values():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 from gt.dispatcher.core import Dispatcher
@@ -13,6 +14,7 @@ from gt.spec import float32
 from gt.transport.messages import (
     VERSION,
     Ack,
+    Attached,
     Batch,
     Done,
     Fetch,
@@ -21,6 +23,7 @@ from gt.transport.messages import (
     KindDef,
     Mail,
     Message,
+    Note,
     Run,
     Welcome,
     decode,
@@ -57,17 +60,17 @@ class Talk:
         self(name, Batch(1, (FULL, ADD), [(1, 1, 3.0)]))
 
 
-def calls(talk: Talk, mail: Mail) -> int:
-    """Functions that were called, Python's own and others, to handle a message."""
+def calls(what: Callable[[], Any]) -> int:
+    """Functions that were called, Python's own and others."""
     count = 0
 
-    def note(frame: Any, event: str, what: Any) -> None:
+    def note(frame: Any, event: str, called: Any) -> None:
         nonlocal count
         count += event in ("call", "c_call")
 
     sys.setprofile(note)
     try:
-        talk.dispatcher.handle(mail)
+        what()
     finally:
         sys.setprofile(None)
     return count
@@ -77,8 +80,8 @@ def test_a_question_takes_the_same_calls_beside_a_thousand_clients() -> None:
     talk = Talk()
 
     def measured(serial: int) -> tuple[int, int]:
-        asked = calls(talk, Mail("c", question(serial)))
-        return asked, calls(talk, Mail("w0", Done("c", serial, (), 0.5)))
+        asked = calls(lambda: talk("c", question(serial)))
+        return asked, calls(lambda: talk("w0", Done("c", serial, (), 0.5)))
 
     alone = [measured(serial) for serial in range(2, 8)]
     for n in range(CLIENTS - 1):
@@ -86,6 +89,22 @@ def test_a_question_takes_the_same_calls_beside_a_thousand_clients() -> None:
     crowded = [measured(serial) for serial in range(8, 14)]
     talk.dispatcher.tables.check()
     assert len(talk.dispatcher.tables.clients) == CLIENTS and min(crowded) == min(alone) and max(crowded) <= max(alone)
+
+
+def test_idle_clients_are_not_looked_at_as_time_goes_by() -> None:
+    talk = Talk()
+    talk("w0", Attached(0, True, "c"))
+    tick = talk.dispatcher.tick
+    tick(1.0)
+    alone = calls(lambda: tick(2.0))
+    for n in range(CLIENTS - 1):
+        talk.come(f"idle{n}")
+    assert tick(3.0) == [], "their worker has not heard from them yet"
+    for n in range(CLIENTS - 2):
+        talk("w0", Attached(0, True, f"idle{n}"))
+    assert tick(20.0) == [] and calls(lambda: tick(21.0)) < alone + 20, "one is left that it has not heard from"
+    [told] = tick(50.0)
+    assert told.peer == f"idle{CLIENTS - 2}" and isinstance(told.message, Note) and calls(lambda: tick(60.0)) == alone
 
 
 def test_memory_of_a_thousand_clients_is_bounded_and_does_not_grow() -> None:
