@@ -131,8 +131,8 @@ class ClientTurns:
             return
         if (now := self.clock()) >= self.measure_at:
             self.measure_at = now + MEASURED
-            for client, (seconds, turns) in streams.measured().items():
-                self.queue.charge(client, seconds, turns)
+            if used := streams.measured():
+                self.queue.charge_all(used)
         if streams.answers:
             self.send(streams.answered())
 
@@ -181,9 +181,9 @@ class ClientTurns:
     def _behind(self, client: str) -> bool:
         """Whether a client has too much work in flight on the device for another turn."""
         streams = self.core.streams
-        return bool(streams.shared and streams.behind(client))
+        return bool(streams.shared and streams.behind(client, len(self.queue.active) == 1))
 
     def _full(self) -> bool:
         """Whether the current client has the maximum of work in flight on the device."""
         streams = self.core.streams
-        return bool(streams.shared and streams.behind(self.client, began=True))
+        return bool(streams.shared and streams.full(self.client, len(self.queue.active) == 1))

@@ -7,7 +7,7 @@ only when all earlier ones have ended. Other runs overtake them."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from operator import itemgetter
 from typing import Any
@@ -191,28 +191,34 @@ class FairQueue:
 
     def charge(self, client: str, seconds: float, turns: int = 1) -> None:
         """Charge a client for the device time of its turn, or of several."""
-        share = self.shares.get(client)
-        if share is not None:
+        share = self.active.get(client)
+        if share is None or share.user or len(self.active) > 1:
+            self.charge_all({client: (seconds, turns)})
+            return
+        self.total += seconds
+        share.seconds += seconds
+        share.entitled += seconds
+        share.turns += turns
+        share.virtual += seconds / share.weight
+
+    def charge_all(self, used: Mapping[str, tuple[float, int]]) -> None:
+        """Charge clients for the device seconds of so many turns. The seconds of all of them are divided among the clients that
+        have work, by weight, as their fair shares."""
+        charged = {client: share for client in used if (share := self.shares.get(client)) is not None}
+        sharing = charged if charged.keys() == self.active.keys() else charged | self.active
+        weights = dict(zip(sharing, _weights(sharing.values())))
+        given = sum([used[client][0] for client in charged])
+        part = given / (sum(weights.values()) or 1.0)
+        self.total += given
+        for client, share in sharing.items():
+            share.entitled += part * weights[client]
+        for client, share in charged.items():
+            seconds, turns = used[client]
             share.seconds += seconds
             share.turns += turns
-            self.total += seconds
+            share.virtual += seconds / weights[client]
             if share.user:
                 self.users[share.user] = self.users.get(share.user, self.virtual) + seconds / share.limit
-            share.virtual += seconds / self._entitle(client, share, seconds)
-
-    def _entitle(self, client: str, share: Share, seconds: float) -> float:
-        """Divide these seconds among the clients that have work, by weight, as their fair shares; returns this client's
-        weight."""
-        active = self.active.values() if client in self.active else (share, *self.active.values())
-        if len(active) == 1:
-            share.entitled += seconds
-            return share.limit * min(1.0, share.weight) if share.user else share.weight
-        scaled = _weights(active)
-        total, own = sum(scaled), share.weight
-        for each, weight in zip(active, scaled):
-            each.entitled += seconds * weight / total
-            own = weight if each is share else own
-        return own
 
     def even(self, but: Collection[str]) -> bool:
         """Whether all that have something to do, but for these, have the same share."""

@@ -18,7 +18,7 @@ from gt.worker.client_values import Moved, Poisoned
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.cuda_graph import Graph
-from gt.worker.engine.torch.graph_numbers import FEW, SLOTS, GraphNumbers
+from gt.worker.engine.torch.graph_numbers import FEW, SLOTS, GraphNumbers, Rises
 from gt.worker.fair_queue import SLICE
 from gt.worker.host_memory import _needs
 from gt.worker.peer_names import DISPATCHER
@@ -242,7 +242,7 @@ def test_clients_that_do_not_fit_together_move_their_memory_less_often_than_they
 
 
 def test_what_a_graph_watches_before_it_is_recorded_takes_no_memory() -> None:
-    graph = Graph(SimpleNamespace(inputs=3, result_count=1), SimpleNamespace(graphs=set()))
+    graph = Graph(SimpleNamespace(inputs=3, result_count=1, dies=()), SimpleNamespace(graphs=set()))
     weights, parameter = torch.ones(4), torch.ones(4)
     gone = ref(parameter)
     graph._watch({1: weights, 2: parameter, 3: torch.ones(1)}, (1, 2, 3), (4,))
@@ -258,6 +258,22 @@ def test_what_a_call_adds_is_computed_once_of_hundreds_of_tensors(monkeypatch: p
     program = Executable.__new__(Executable)
     program.faster = Recording()
     assert [growth(program), growth(program), _needs(program)] == [5, 5, (5, 5)] and len(asked) == 1
+
+
+def test_whole_numbers_that_rise_by_the_same_at_each_call_are_counted_up_by_the_graph() -> None:
+    rises = Rises()
+    for n in range(3):
+        rises.see((n, 10 * n, n * n, 0.5 * n, 4))
+    assert rises.each == (1, 10, 0, 0, 0)
+    given = GraphNumbers((3, 30, 9, 1.5, 4), torch.device("cpu"), rises.each)
+    filled = []
+    copy, given._copy = given._copy, lambda *a: filled.append(1) or copy(*a)  # type: ignore[method-assign]
+    for numbers in ((3, 30, 9, 1.5, 4), (4, 40, 9, 1.5, 4), (5, 50, 9, 1.5, 4), (7, 60, 9, 1.5, 4), (8, 70, 9, 2.5, 4)):
+        given.give(numbers)
+        assert [hole.item() for hole in given.holes] == list(numbers)
+        given.rise()  # as the graph does at its end
+        given.advance()
+    assert len(filled) == 1 and given.slot == 3, "only what does not lie there is filled in"
 
 
 @pytest.mark.parametrize("more", [0, FEW])

@@ -14,7 +14,7 @@ from gt.transport.messages import Came, KindDef, Mail, Run, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
-from gt.worker.engine.torch.client_streams import IN_FLIGHT, MANY, ClientStreams
+from gt.worker.engine.torch.client_streams import IN_FLIGHT, MANY, ClientStreams, InFlight
 from gt.worker.engine.torch.device_time import DeviceTime
 from gt.worker.fair_queue import SLICE, FairQueue
 from gt.worker.peer_names import DISPATCHER
@@ -179,6 +179,22 @@ def test_time_in_which_clients_ran_side_by_side_is_divided_among_them_and_charge
         assert not time.turns and not time.running and time.base_at == 2001
 
 
+def test_events_of_turns_that_are_done_serve_others() -> None:
+    time, flight = DeviceTime(), InFlight()
+    Event.now = 10.0
+    turns = [time.add("a", Event(n), Event(n + 1), 2) for n in range(3)]
+    late = time.add("a", Event(3), Event(30), 2)
+    for turn in (*turns, late):
+        flight.add(turn)
+    time.measured()
+    assert time.base is turns[0].begins and {id(e) for e in time.spare} == {
+        id(e) for turn in turns for e in (turn.begins, turn.ends) if e is not time.base
+    }
+    for event in time.spare:
+        event.at = 50.0  # recorded again, of a turn that the device has yet to come to
+    assert flight.at_least(2) and not flight.at_least(3) and list(flight.turns) == [late]
+
+
 def test_two_clients_that_keep_a_device_busy_have_time_by_their_weights() -> None:
     """A device that divides itself evenly among those that have a call there, each of which takes 3 ms alone."""
     queue, left, now = FairQueue(), dict[str, float](), 0.0
@@ -206,61 +222,84 @@ def test_two_clients_that_keep_a_device_busy_have_time_by_their_weights() -> Non
     assert done["heavy"] + done["light"] == pytest.approx(2000, rel=0.01), "the device was never idle"
 
 
-def test_calls_of_clients_of_other_weights_have_one_order_on_a_device_and_interactive_ones_overtake() -> None:
-    streams = ClientStreams(torch.device("cuda"))
-    streams.shared, streams.ordered, streams.preferred = True, True, {"i"}
-    Event.now, marks = 0.0, iter(range(1, 10))
-    streams._mark = lambda timed=False: Event(next(marks))  # type: ignore[method-assign]
-    streams.called("i")
-    streams.called("a")
-    assert not streams.behind("b"), "one is under way, and one may wait behind it"
-    streams.called("a")
-    assert streams.behind("a") and streams.behind("b") and not streams.behind("i")
-    Event.now = 2.0
-    assert not streams.behind("b") and not streams.behind("a")
-    streams.called("b")
-    assert streams.behind("b") and streams.behind("a")
-    streams.ordered = False
-    assert not streams.behind("b"), "of the same weight, each has two in flight"
+class Streams(ClientStreams):
+    """Streams of a device whose events are `Event`s."""
 
+    def __init__(self) -> None:
+        super().__init__(torch.device("cuda"))
+        self.shared, self.now = True, 0.0
+        Event.now = 0.0
 
-def test_a_client_of_short_calls_has_more_of_them_in_flight_and_several_in_a_turn() -> None:
-    streams = ClientStreams(torch.device("cuda"))
-    streams.shared, streams.streams = True, {"short": (None, None), "long": (None, None)}
-    Event.now, asked, now = 0.0, [0], [0.0]
+    def use(self, client: str) -> None:
+        self.streams.setdefault(client, (self, self))
 
-    class Counted(Event):
-        def query(self) -> bool:
-            asked[0] += 1
-            return super().query()
+    def wait_event(self, event: Event) -> None:
+        assert event.at == self.now, "the last of those before"
 
-    def launch(client: str, ms: float) -> int:
+    def pair(self) -> Any:
+        return (self, self)
+
+    def _mark(self, timed: bool = False) -> Any:
+        return Event(self.now)
+
+    def turn(self, client: str, ms: float, calls: int = 99, alone: bool = False) -> int:
         """One turn, up to the end of what may be in flight; calls take so long."""
-        streams.began, streams.launched = Event(now[0]), 0
-        while not streams.behind(client, began=True):
-            now[0] += ms
-            streams._mark = lambda timed=False: Counted(now[0])  # type: ignore[method-assign]
-            streams.called(client)
-        streams.time.add(client, streams.began, Event(now[0]), streams.launched)
-        return streams.launched
+        self.begin(client)
+        while self.launched < calls and not self.full(client, alone):
+            self.now += ms
+            self.called(client)
+        launched = self.launched
+        self.end(client)
+        return launched
 
-    assert launch("short", 0.13) == launch("long", 2.0) == IN_FLIGHT, "nothing is known of them yet"
-    Event.now = now[0]
-    assert streams.measured() == {"short": (pytest.approx(2.6e-4), 1), "long": (pytest.approx(4e-3), 1)}
-    for _ in range(5):
-        began, asked[0] = now[0], 0
-        assert not streams.behind("short") and (launched := launch("short", 0.13)) == 3
-        assert asked[0] <= launched + 2, "the device is asked only where as many seem to be in flight"
-        Event.now = began + 0.14
-        assert streams.behind("short"), "a turn for one call costs more than the call"
-        Event.now = now[0]
+
+def test_calls_of_clients_of_other_weights_have_one_order_on_a_device_and_interactive_ones_overtake() -> None:
+    streams = Streams()
+    streams.ordered, streams.preferred = True, {"i"}
+    assert streams.turn("i", 1.0) == IN_FLIGHT
+    assert streams.turn("a", 1.0) == 1 and not streams.behind("b", False), "one is under way, and one may wait behind it"
+    assert streams.turn("b", 1.0) == 1
+    assert streams.behind("a", False) and streams.behind("b", False) and streams.behind("c", False)
+    Event.now = 3.0
+    assert not streams.behind("i", False) and not streams.behind("a", False) and streams.behind("b", False)
+    streams.ordered = False
+    assert streams.behind("b", False) and not streams.behind("c", False) and streams.turn("c", 1.0) == IN_FLIGHT
+
+
+@pytest.mark.parametrize("ms", [0.001, 0.13, 2.0])
+def test_a_client_has_two_calls_in_flight_while_another_waits(ms: float) -> None:
+    streams = Streams()
+    for _ in range(20):
+        began = streams.now
+        assert streams.turn("a", ms) == IN_FLIGHT == 2 and streams.behind("a", False)
+        Event.now = began + 1.5 * ms
+        assert streams.behind("a", False), "the next turn has two again: a turn costs more than the launch of a short call"
+        Event.now = streams.now
+        assert not streams.behind("a", False)
         streams.measured()
-    assert not streams.behind("long") and launch("long", 2.0) == IN_FLIGHT
-    for _ in range(30):
-        Event.now = now[0]
-        streams.measured()
-        launch("short", 0.001)
-    assert streams.most == {"short": MANY, "long": IN_FLIGHT}
+
+
+def test_a_client_of_short_calls_has_more_of_them_in_flight_while_nobody_waits() -> None:
+    streams = Streams()
+    for client, ms, most in (("long", 0.2, IN_FLIGHT), ("short", 0.05, MANY)):
+        for _ in range(30):
+            streams.turn(client, ms, alone=True)
+            Event.now = streams.now
+            streams.measured()
+        began = streams.now
+        assert streams.turn(client, ms, alone=True) == most // 2 and not streams.behind(client, True), client
+        assert streams.turn(client, ms, alone=True) == most // 2 and streams.behind(client, True), client
+        Event.now = began + (most // 2 + 0.1) * ms
+        assert not streams.behind(client, True), "the next turn begins before the device is done with the last"
+        assert streams.behind(client, False), "but not if another waits"
+
+
+def test_the_device_is_asked_only_where_as_many_seem_to_be_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams, asked = Streams(), []
+    query = Event.query
+    monkeypatch.setattr(Event, "query", lambda self: asked.append(1) or query(self))
+    assert not streams.behind("a", False) and streams.turn("a", 1.0) == 2 and not asked
+    assert streams.behind("a", False) and len(asked) == 1
 
 
 def test_clients_are_even_where_each_has_the_same_share() -> None:

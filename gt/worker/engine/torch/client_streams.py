@@ -1,8 +1,7 @@
 """Clients on one GPU: each has a stream of its own, interactive ones of higher priority, so that a small kernel waits for no
 other queue. Where several clients are busy, device time is measured by events, a client has at most two calls of programs in
-flight, or as many short ones as take 0.4 ms, and the worker waits for nobody's kernels: answers are sent when the device has
-come to them. Calls of clients of the same weight run side by side; of others one behind another, as the device knows nothing
-of weights."""
+flight while another waits, and the worker waits for nobody's kernels: answers are sent when the device has come to them. Calls
+of clients of the same weight run side by side; of others one behind another, as the device knows nothing of weights."""
 
 from __future__ import annotations
 
@@ -12,17 +11,40 @@ from typing import Any
 
 import torch
 
-from gt.worker.engine.torch.device_time import DeviceTime
+from gt.worker.engine.torch.device_time import DeviceTime, OpenTurn
 from gt.worker.engine.torch.graph_numbers import SLOTS
 
-IN_FLIGHT = 2  # most calls of programs that a client may have on the device while others wait,
-SHORT = 400e-6  # or as many as take so many seconds there, as a turn costs the worker more than the launch of a short call;
+IN_FLIGHT = 2  # most calls of programs that a client may have on the device while others wait;
+SHORT = (
+    400e-6  # while nobody does, as many as take so many seconds there, as a turn costs more than the launch of a short call,
+)
 MANY = SLOTS  # but no more than a graph can be given numbers for without waiting for the device
 RECENT = 1 / 8  # weight of a turn in the mean time of a client's calls
 HIGH = -5  # the highest priority of any device; CUDA takes the nearest that it has
 
 
 Pair = tuple[Any, Any]  # a client's stream, and its side stream for instructions off the critical path of CUDA graphs
+
+
+class InFlight:
+    """Turns that the device may not have ended, and the number of their calls."""
+
+    __slots__ = ("turns", "calls")
+
+    def __init__(self) -> None:
+        self.turns: deque[OpenTurn] = deque()
+        self.calls = 0
+
+    def add(self, turn: OpenTurn) -> None:
+        self.turns.append(turn)
+        self.calls += turn.calls
+
+    def at_least(self, calls: int) -> bool:
+        """Whether so many are in flight. The device is asked only where there seem to be as many: this is called for each
+        client before each turn."""
+        while self.calls >= calls and self.turns and (self.turns[0].done or self.turns[0].ends.query()):
+            self.calls -= self.turns.popleft().calls
+        return self.calls >= calls
 
 
 class StreamPairs:
@@ -61,11 +83,11 @@ class ClientStreams:
         self.streams: dict[str, Pair] = {}
         self.preferred: set[str] = set()  # interactive clients
         self.current = ""  # client on whose stream kernels are launched
-        self.calls: dict[str, deque[Any]] = {}  # by client, an event after each call of a program
+        self.flights: dict[str, InFlight] = {}  # by client, its turns with calls of programs
+        self.order = InFlight()  # of all clients that are not interactive, while they are ordered
         self.each: dict[str, float] = {}  # by client, device seconds of a call
-        self.most: dict[str, int] = {}  # by client, how many it may have in flight, where that is not IN_FLIGHT
+        self.short: set[str] = set()  # clients of which MANY calls take no more than SHORT
         self.launched = 0  # calls in the turn at hand
-        self.order: deque[tuple[str, Any]] = deque()  # of clients that are not interactive: whose calls, and events behind each
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
@@ -94,9 +116,9 @@ class ClientStreams:
             pair[0].synchronize()
             self.pairs.give_back(pair)
         self.preferred.discard(client)
-        self.calls.pop(client, None)
+        self.flights.pop(client, None)
         self.each.pop(client, None)
-        self.most.pop(client, None)
+        self.short.discard(client)
         self.answers = deque(a for a in self.answers if a[0] != client)
         if client == self.current:
             torch.cuda.set_stream(torch.cuda.default_stream(self.device))
@@ -104,39 +126,44 @@ class ClientStreams:
 
     def begin(self, client: str) -> None:
         self.use(client)
-        if self.ordered and client not in self.preferred and self.order and self.order[-1][0] != client:
-            self.pair()[0].wait_event(self.order[-1][1])
+        if self.ordered and client not in self.preferred and self.order.turns:
+            last = self.order.turns[-1]
+            if last.client != client and not last.done:
+                self.pair()[0].wait_event(last.ends)
         self.began, self.launched = self._mark(timed=True), 0
 
     def end(self, client: str) -> None:
         self.use(client)
-        self.time.add(client, self.began, self._mark(timed=True), self.launched)
+        turn = self.time.add(client, self.began, self._mark(timed=True), self.launched)
+        if self.launched:
+            self.flights.setdefault(client, InFlight()).add(turn)
+            if self.ordered and client not in self.preferred:
+                self.order.add(turn)
+        self.launched = 0
 
     def called(self, client: str) -> None:
         """A program was launched."""
-        if self.shared:
-            self.launched += 1
-            event = self._mark()
-            self.calls.setdefault(client, deque()).append(event)
-            if self.ordered and client not in self.preferred:
-                self.order.append((client, event))
+        self.launched += 1
 
-    def behind(self, client: str, began: bool = False) -> bool:
-        """Whether the device has yet to come to as many calls as may be in flight: a client's, or, in their order, all. Unless
-        its turn `began`, half of them is too many, so that turns of short calls hold several. The device is asked only where
-        there seem to be as many: this is called for each client before each call."""
-        calls, order, most = self.calls.get(client), self.order, self.most.get(client, IN_FLIGHT)
-        if calls is None:
-            calls = self.calls[client] = deque()
-        most = most if began else most // 2 + 1
-        while len(calls) >= most and calls[0].query():
-            calls.popleft()
+    def behind(self, client: str, alone: bool) -> bool:
+        """Whether a client may not begin a turn yet: the device has calls of its last one, or, if it is `alone` and there is
+        nobody else's work for the device in between, of its last two."""
+        if self.ordered and client not in self.preferred and self.order.at_least(IN_FLIGHT):
+            return True
+        flight = self.flights.get(client)
+        return flight is not None and flight.at_least(self._most(client, alone) // 2 + 1 if alone else 1)
+
+    def full(self, client: str, alone: bool) -> bool:
+        """Whether the turn at hand has launched as many calls as it may. Where clients have one order, that is one: another
+        waits behind it. A client that is alone has two turns in flight."""
         if self.ordered and client not in self.preferred:
-            while len(order) >= IN_FLIGHT and order[0][1].query():
-                order.popleft()
-            if len(order) >= IN_FLIGHT:
-                return True
-        return len(calls) >= most
+            return self.launched > 0
+        most = self._most(client, alone)
+        return self.launched >= (most // 2 if alone else most)
+
+    def _most(self, client: str, alone: bool) -> int:
+        """How many calls a client may have in flight."""
+        return MANY if alone and client in self.short else IN_FLIGHT
 
     def measured(self) -> dict[str, tuple[float, int]]:
         """Device seconds, and the number, of turns that have ended there, by client."""
@@ -147,7 +174,7 @@ class ClientStreams:
             if calls and client in self.streams:
                 mean = self.each.get(client, seconds / calls)
                 mean = self.each[client] = mean + (seconds / calls - mean) * RECENT
-                self.most[client] = max(IN_FLIGHT, min(MANY, int(SHORT / max(mean, SHORT / MANY))))
+                (self.short.add if mean * MANY <= SHORT else self.short.discard)(client)
         return found
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:
@@ -178,6 +205,7 @@ class ClientStreams:
         return host.copy_(array, non_blocking=True)
 
     def _mark(self, timed: bool = False) -> Any:
-        event = torch.cuda.Event(enable_timing=timed)
+        spare = self.time.spare
+        event = spare.pop() if timed and spare else torch.cuda.Event(enable_timing=timed)
         event.record(self.pair()[0])  # which is the current stream; to ask PyTorch for that takes longer than to record
         return event

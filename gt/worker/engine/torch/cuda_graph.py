@@ -1,13 +1,15 @@
 """Traces as CUDA graphs. A graph has buffers for its inputs and results. An input that ends with the call and comes back as a
 result of the one before (a parameter, an optimizer's state) is updated where it lies; others are copied in only when they are
-not already there. Results that someone still holds when the graph is to run again, as a loop does with its loss and gradients
-until it has the next, are copied away first, all at once and into the same buffers each time."""
+not already there. Where someone still holds results when the graph is to run again, as a loop does with its loss and gradients
+until it has the next, a small graph is recorded twice, with other buffers, and its recordings run in turns; those of a large
+one are copied away."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import is_, itemgetter
 from typing import Any
 from weakref import ref
 
@@ -18,8 +20,9 @@ from gt.program import Program
 from gt.program.code import by_result
 from gt.worker.engine.torch import checking
 from gt.worker.engine.torch.dtypes import TORCH
-from gt.worker.engine.torch.graph_numbers import GraphNumbers
+from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
 from gt.worker.engine.torch.kernels import GATHERED
+from gt.worker.engine.torch.recordings import GraphRecording, contiguous, copy
 from gt.worker.engine.torch.side_stream import SideStream, constant
 from gt.worker.programs.codegen import NONE, KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
@@ -30,10 +33,13 @@ from gt.worker.programs.passes.unused import without_unused
 
 HOT = 3  # calls that are observed before a capture
 TRIES = 3  # most captures after inputs turned out to vary
+TWICE = 64 << 20  # most bytes of a recording's results and intermediates for a second one
 
 
 class Graph:
     """`program` is the worker's Executable."""
+
+    may_repeat = True  # whether a second recording may be made without a word to other workers
 
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
@@ -43,26 +49,27 @@ class Graph:
         self.no_room = 0  # captures that failed for lack of device memory
         self.checked = 0  # number of the last capture that was compared with the straight-line function
         self.seconds = 0.0
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.recordings: list[GraphRecording] = []
+        self.next = 0  # the recording whose turn it is
+        self.twice = True  # whether a second recording may be made
         self.seen: list[ref[torch.Tensor]] = []  # the arrays of the call before: to hold them would double a client's memory
         self.fixed = [True] * program.inputs  # inputs that were the same array each time
         self.links: dict[int, int] = {}  # input <- result of the call before
         self.before: dict[int, int] = {}  # id -> result, of the call before
-        self.function: Callable[..., tuple] | None = None
-        self.captured: Callable[..., tuple] | None = None  # the function, between the first run and the end of a capture
+        self.function: Callable[..., tuple] | None = None  # what is recorded, where that is given
+        self.captured: Callable[..., tuple] | None = None  # the function, between the first run and the last capture
         self.numbers: GraphNumbers | None = None
+        self.rises = Rises()  # of the numbers that it was called with
         self.statics: list[torch.Tensor] = []
-        self.results: list[torch.Tensor] = []
-        self.lent: list[int | None] = [None] * program.result_count
-        self.before_last: dict[int, torch.Tensor] = {}  # by result that was held: what the call before the last gave
-        self.kept_there: dict[int, int] = {}  # by such a result, the tensor that lies there
+        self.ends: Callable[[tuple], tuple] = _items(program.dies)  # the ids of the inputs that end with a call
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Run the graph. Returns whether it ran; else the straight-line function has to."""
         encoding = self.program.encoding
         ids, numbers = ins[encoding.inputs], ins[encoding.given]
-        if self.graph is None:
+        if not self.recordings:
             self._watch(table, ids, ins[encoding.results])
+            self.rises.see(numbers)
             self.calls += 1
             if self.calls <= HOT:
                 return False
@@ -71,10 +78,11 @@ class Graph:
             except RuntimeError as refused:  # CUDA's error for an op that cannot be captured
                 self._not_captured(refused)
                 return False
-        if self.checked == self.captures or not checking.wanted():
+        if self.checked == self.captures:
             self._replay(table, ins, ids, numbers)
         else:
-            self._check(table, ins, ids, numbers)
+            self.checked = self.captures
+            (self._check if checking.wanted() else self._replay)(table, ins, ids, numbers)
         return True
 
     def _not_captured(self, refused: RuntimeError) -> None:
@@ -89,10 +97,9 @@ class Graph:
 
     def _check(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
         """Compare the first run of a capture with the straight-line function, which is used from then on if they differ."""
-        self.checked = self.captures
         want = self.program.function([table[i].clone() for i in ids], *numbers)
-        self._replay(table, ins, ids, numbers)
-        for j, (result, right) in enumerate(zip(self.results, want)):
+        recording = self._replay(table, ins, ids, numbers)
+        for j, (result, right) in enumerate(zip(recording.results, want)):
             if not checking.alike(result, right):
                 table.update(by_result(ins, want))
                 self.program.give_up(f"captured, its result {j} differs from that of the straight-line function")
@@ -115,12 +122,12 @@ class Graph:
         """Make the buffers, and run the function once: libraries initialize outside the capture."""
         began = self.engine.clock()
         self.captures += 1
-        self.graph, self.results, self.kept = None, [], 0  # if this capture fails, there is no graph
+        self.recordings, self.next, self.kept = [], 0, 0  # if this capture fails, there is no graph
         program = self.program
         dies = set(program.program.dying)
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
-        self.statics = [a if f else _buffer(a) for a, f in zip(arrays, self.fixed)]
-        given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at)
+        self.statics = [a if f else contiguous(a) for a, f in zip(arrays, self.fixed)]
+        given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at, self.rises.each)
         given.give(numbers)
         self.captured = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
         stream = self.engine.streams.pair()[0]
@@ -131,22 +138,26 @@ class Graph:
         self.seconds += self.engine.clock() - began
 
     def _record(self) -> None:
-        began, program, given = self.engine.clock(), self.program, self.numbers
+        """Capture the function that was prepared."""
+        self.recordings = [self._recorded()]
+        self.twice = self.may_repeat and self.kept + sum(r.nbytes for r in self.recordings[0].results) <= TWICE
+        self.captured = self.captured if self.twice else None
+
+    def _recorded(self) -> GraphRecording:
+        """One capture; nothing is executed."""
+        began, graph, before, given = self.engine.clock(), torch.cuda.CUDAGraph(), 0, self.numbers
         assert self.captured is not None and given is not None
-        graph, before = torch.cuda.CUDAGraph(), 0
         with torch.cuda.graph(graph, stream=self.engine.streams.pair()[0], capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (the start of a capture releases cached memory)
             made = list(self.captured(*self.statics, *given.holes))
-            self.results = self._settle(made)
+            results = self._settle(made)
+            given.rise()
         del made
-        self.kept = max(0, _held(self.engine.at) - before)
-        for buffer in self.results:
-            buffer.lent = True  # type: ignore[attr-defined]
-        self.graph, self.captured = graph, None
-        self.lent = [None] * program.result_count
+        self.kept += max(0, _held(self.engine.at) - before)
         took = self.engine.clock() - began
         self.seconds += took
-        program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
+        self.program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
+        return GraphRecording(graph, results)
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """The buffer of each result: that of the input which it becomes in the next call, or its own."""
@@ -162,60 +173,70 @@ class Graph:
                 sources.append(made[j])
                 targets.append(buffer)
                 made[j] = buffer
-        _copy(sources, targets)
+        copy(sources, targets)
         return made
 
-    def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> None:
-        program, statics = self.program, self.statics
+    def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> GraphRecording:
         arrays = [table[i] for i in ids]
-        for i, (a, buffer) in enumerate(zip(arrays, statics)):
-            if a is not buffer and self.fixed[i]:
-                self._vary(i, arrays, table, numbers)
-                statics = self.statics
-                break
-        dying = {ins[i] for i in program.dies}
-        arrays = self._keep(table, ids, dying, arrays)  # first: where there is no room, the call can be made again
+        there = all(map(is_, arrays, self.statics))
+        if not there:
+            self._check_fixed(arrays, table, numbers)
+        dying = set(self.ends(ins))
+        recording = self._free_recording(table, dying)  # first: where there is no room, the call can be made again
         for id in dying:
             del table[id]
-        sources, targets = [], []
-        for a, buffer in zip(arrays, statics):
-            if a is not buffer:
-                sources.append(a)
-                targets.append(buffer)
-        _copy(sources, targets)
-        assert self.graph is not None and self.numbers is not None
+        if not there:
+            self._copy_in(arrays)
+        assert self.numbers is not None
         self.numbers.give(numbers)
-        self.graph.replay()
+        recording.graph.replay()
+        self.numbers.advance()
         self.runs += 1
-        table.update(by_result(ins, self.results))
-        self.lent = list(ins[program.encoding.results])
+        table.update(by_result(ins, recording.results))
+        recording.lent = ins[self.program.encoding.results]
+        return recording
 
-    def _keep(self, table: dict[int, Any], ids: tuple, dying: set[int], arrays: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Copy results of the call before that are still held. Gives the inputs, of which some may be such results."""
-        held = {
-            j: id for j, id in enumerate(self.lent) if id is not None and id not in dying and table.get(id) is self.results[j]
-        }
-        again = []
-        for j, id in held.items():
-            buffer = self.before_last.get(j)
-            if buffer is None or table.get(self.kept_there[j]) is buffer:  # whoever holds what lies there keeps it
-                if buffer is not None:
-                    buffer.lent = False
-                self.before_last[j] = _buffer(self.results[j])
-            else:
-                again.append(j)
-            self.kept_there[j] = id
-        _copy([self.results[j] for j in again], [self.before_last[j] for j in again])
-        kept = {id: self.before_last[j] for j, id in held.items()}
-        table.update(kept)
-        return [kept.get(id, a) for id, a in zip(ids, arrays)] if kept else arrays
+    def _check_fixed(self, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
+        """Capture again if an input has changed that was always the same array."""
+        for i, (a, buffer) in enumerate(zip(arrays, self.statics)):
+            if a is not buffer and self.fixed[i]:
+                self._vary(i, arrays, table, numbers)
+                return
+
+    def _copy_in(self, arrays: list[torch.Tensor]) -> None:
+        """Copy inputs into their buffers. One may lie in the buffer of another, which is written at the same time."""
+        copies = [(a, buffer) for a, buffer in zip(arrays, self.statics) if a is not buffer]
+        written = {id(buffer) for _, buffer in copies}
+        copy([a.clone() if id(a) in written else a for a, _ in copies], [buffer for _, buffer in copies])
+
+    def _free_recording(self, table: dict[int, Any], dying: set[int]) -> GraphRecording:
+        """The next recording to run, whose results nobody holds. To copy them takes the worker longer than to launch the graph,
+        and the device a tenth of a small graph's time."""
+        recording = self.recordings[self.next]
+        held = recording.held(table, dying)
+        if held and self.twice:
+            self.twice = False
+            if (second := self._record_again()) is not None:
+                recording, held, self.next = second, [], len(self.recordings)
+                self.recordings.append(second)
+        if held:
+            recording.copy_away(table, held)
+        self.next = (self.next + 1) % len(self.recordings)
+        return recording
+
+    def _record_again(self) -> GraphRecording | None:
+        try:
+            return self._recorded()
+        except RuntimeError as refused:  # there is no room for it
+            traceback.clear_frames(refused.__traceback__)
+            return None
+        finally:
+            self.captured = None
 
     def _vary(self, input: int, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
         """An input that was always the same array has changed: capture again, with a buffer for it."""
-        for j, id in enumerate(self.lent):
-            if id is not None and table.get(id) is self.results[j]:
-                table[id] = kept = self.results[j].clone()
-                arrays[:] = [kept if a is self.results[j] else a for a in arrays]
+        while self.recordings:
+            self.recordings.pop().clone_lent(table, arrays)
         self.fixed[input] = False
         self.varied += 1
         if self.varied >= TRIES:
@@ -225,37 +246,30 @@ class Graph:
     def release(self) -> bool:
         """Drop the graph and its buffers, so that clients' tensors in them can be moved; after some calls it is captured again.
         Returns whether there was a graph."""
-        held = self.graph is not None or bool(self.statics)
+        held = bool(self.recordings or self.statics)
         if held:
             torch.cuda.synchronize(self.engine.at)  # it may be running
-        self._drop_kept()
-        for buffer in (*self.results, *self.statics):
+        for recording in self.recordings:
+            recording.give_up()
+        for buffer in self.statics:
             buffer.lent = False  # type: ignore[attr-defined]
-        self.graph, self.statics, self.results, self.seen, self.before = None, [], [], [], {}
+        self.recordings, self.next, self.statics, self.seen, self.before, self.captured = [], 0, [], [], {}, None
         self.fixed = [True] * self.program.inputs
-        self.lent = [None] * self.program.result_count
         self.calls = self.kept = 0  # a client that is moved out in every turn must not capture in every turn
         return held
-
-    def _drop_kept(self) -> None:
-        """What lies in buffers for results of the call before the last stays there: they are the graph's no more."""
-        for buffer in self.before_last.values():
-            buffer.lent = False  # type: ignore[attr-defined]
-        self.before_last, self.kept_there = {}, {}
 
     def held(self) -> list[torch.Tensor]:
         """The tensors that it knows by their addresses."""
         return [
             *self.statics,
-            *self.results,
-            *self.before_last.values(),
+            *(buffer for recording in self.recordings for buffer in recording.buffers()),
             *(self.numbers.vectors if self.numbers is not None else ()),
         ]
 
     @property
     def recorded(self) -> bool:
         """Whether a call needs no memory besides the graph's own."""
-        return self.graph is not None
+        return bool(self.recordings)
 
     def stats(self) -> dict[str, float]:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
@@ -305,16 +319,11 @@ def _held(at: torch.device) -> int:
     return torch.cuda.memory_reserved(at) - torch.cuda.memory_allocated(at)
 
 
-def _copy(sources: Collection[torch.Tensor], targets: Collection[torch.Tensor]) -> None:
-    if targets:
-        torch._foreach_copy_(list(targets), list(sources))
-
-
-def _buffer(a: torch.Tensor) -> torch.Tensor:
-    """A contiguous buffer with this value."""
-    copy = a.clone(memory_format=torch.contiguous_format)
-    copy.lent = True  # type: ignore[attr-defined]
-    return copy
+def _items(places: Sequence[int]) -> Callable[[tuple], tuple]:
+    """As `operator.itemgetter`, which gives no tuple for one place."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda ins: tuple([ins[i] for i in places])
 
 
 def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:

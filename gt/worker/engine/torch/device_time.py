@@ -14,11 +14,11 @@ LONG = 1000.0  # milliseconds from the event that others are compared with: CUDA
 class OpenTurn:
     """A turn that the device may not have ended."""
 
-    __slots__ = ("client", "begins", "ends", "calls", "begun", "part")
+    __slots__ = ("client", "begins", "ends", "calls", "begun", "done", "part")
 
     def __init__(self, client: str, begins: Any, ends: Any, calls: int) -> None:
         self.client, self.begins, self.ends, self.calls = client, begins, ends, calls
-        self.begun = False
+        self.begun = self.done = False  # as far as is known; the events of one that is done belong to other turns
         self.part = 0.0  # `DeviceTime.part` at its beginning
 
 
@@ -30,11 +30,14 @@ class DeviceTime:
         self.turns: dict[str, deque[OpenTurn]] = {}  # by client, whose turns the device executes one after another
         self.part = self.at = 0.0  # milliseconds
         self.running = 0  # turns that have begun and not ended
+        self.spare: list[Any] = []  # events of turns that are done: to make one takes as long as to record four
         self.base: Any = None  # an event, and when it was
         self.base_at = 0.0
 
-    def add(self, client: str, begins: Any, ends: Any, calls: int = 0) -> None:
-        self.turns.setdefault(client, deque()).append(OpenTurn(client, begins, ends, calls))
+    def add(self, client: str, begins: Any, ends: Any, calls: int = 0) -> OpenTurn:
+        turn = OpenTurn(client, begins, ends, calls)
+        self.turns.setdefault(client, deque()).append(turn)
+        return turn
 
     def measured(self) -> list[tuple[str, float, int]]:
         """Client, device seconds and calls of each turn that has ended there since this was last asked."""
@@ -56,6 +59,9 @@ class DeviceTime:
                 turn.part = self.part
         if last[0] - self.base_at > LONG:
             self.base, self.base_at = last[2].ends, last[0]
+        for turn in ended:
+            turn.done = True
+            self.spare += [event for event in (turn.begins, turn.ends) if event is not self.base]
         return found
 
     def _ended(self) -> Iterator[OpenTurn]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import Any
 
 import torch
@@ -12,12 +13,31 @@ HALF = SLOTS // 2
 FEW = 4  # numbers that are filled in one by one: copies from the host have one queue, in which clients wait for one another
 
 
+class Rises:
+    """By how much each whole number rises from call to call, where that is the same each time, as with an optimizer's step; 0
+    where it is not."""
+
+    def __init__(self) -> None:
+        self.last: tuple | None = None
+        self.each: tuple[int, ...] | None = None  # None before the second call
+
+    def see(self, numbers: tuple) -> None:
+        if self.last is not None:
+            now = [n - m if type(n) is int and type(m) is int else 0 for n, m in zip(numbers, self.last)]
+            self.each = tuple(now) if self.each is None else tuple([n if n == m else 0 for n, m in zip(now, self.each)])
+        self.last = numbers
+
+
 class GraphNumbers:
     """Views of one vector for each type of number. Many are copied from pinned memory: a copy from any other waits until the
-    device has done all that the client's stream was given before, and the worker, which others wait for, with it."""
+    device has done all that the client's stream was given before, and the worker, which others wait for, with it. Whole numbers
+    that rise by the same in each call (`rises`) are counted up by the graph, as to fill in one takes the worker as long as the
+    launch of a small graph."""
 
-    def __init__(self, numbers: tuple, at: torch.device) -> None:
-        self.last: tuple | None = None
+    def __init__(self, numbers: tuple, at: torch.device, rises: tuple[int, ...] | None = None) -> None:
+        self.last: tuple | None = None  # what lies on the device
+        self.rises = rises if rises is not None and any(rises) else None
+        self.added = torch.tensor(self.rises or (), dtype=torch.int64, device=at)
         self.at, self.slot = at, 0
         self.vectors = [torch.zeros(len(numbers), dtype=dtype, device=at) for dtype, _ in TYPES]
         self.holes = [self.vectors[0 if isinstance(n, float) else 1][i] for i, n in enumerate(numbers)]
@@ -43,6 +63,16 @@ class GraphNumbers:
             self.copied[half] = torch.cuda.Event()
             self.copied[half].record(torch.cuda.current_stream(self.at))
         self.last, self.slot = numbers, (slot + 1) % SLOTS
+
+    def rise(self) -> None:
+        """Add what the whole numbers rise by; recorded at the end of the graph."""
+        if self.rises is not None:
+            self.vectors[1].add_(self.added)
+
+    def advance(self) -> None:
+        """The graph was launched, which adds them."""
+        if self.rises is not None and self.last is not None:
+            self.last = tuple(map(add, self.last, self.rises))
 
     def _copy(self, numbers: tuple, slot: int) -> None:
         for (dtype, number_type), vector, staged in zip(TYPES, self.vectors, self.staged):

@@ -17,6 +17,8 @@ MOST = 8  # captures of one trace
 class JointGraph(Graph):
     """`program` is the worker's ShardedTrace."""
 
+    may_repeat = False
+
     def __init__(self, program: Any, engine: Any, collectives: GroupPeers, group: tuple[int, ...]) -> None:
         super().__init__(program, engine)
         self.collectives, self.group = collectives, group
@@ -35,7 +37,7 @@ class JointGraph(Graph):
             self.recorder = recorder
         if recorder is None:
             return NOT_NOW
-        if self.graph is None:
+        if not self.recordings:
             if self.calls < HOT:
                 self._watch(table, ids, call[program.encoding.results])
                 self.calls += 1
@@ -48,10 +50,8 @@ class JointGraph(Graph):
     def prepare(self, call: tuple) -> None:
         encoding, table = self.program.encoding, self.program.space.table
         self.engine.streams.use(self.program.space.client)
-        if self.graph is not None:
-            for j, id in enumerate(self.lent):
-                if id is not None and table.get(id) is self.results[j]:
-                    table[id] = self.results[j].clone()
+        while self.recordings:
+            self.recordings.pop().clone_lent(table, [])
         program = in_buckets(self.program.program)
         kernels = {n: self.recorder(kind) for n, kind in program.kinds.items() if kind.row.collective}
         self.function = capturable(program, self.program.kinds, self.engine, stage=self.program.stage, collectives=kernels)

@@ -1,0 +1,70 @@
+"""One capture of a CUDA graph, and the buffers of its results, which its next replay writes over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from operator import is_
+from typing import Any
+
+import torch
+
+
+class GraphRecording:
+    """Results that someone still holds when they are to be written over are copied away first, all at once and into the same
+    buffers each time."""
+
+    def __init__(self, graph: Any, results: list[torch.Tensor]) -> None:
+        self.graph, self.results = graph, results
+        self.lent: Sequence[Any] = [None] * len(results)  # the tensor that lies in each buffer
+        self.copies: dict[int, torch.Tensor] = {}  # by result that was held, where it was copied to,
+        self.copied: dict[int, Any] = {}  # and the tensor that lies there
+        for buffer in results:
+            buffer.lent = True  # type: ignore[attr-defined]
+
+    def held(self, table: dict[Any, Any], dying: Collection[int]) -> list[int]:
+        """Results of its last replay that are in the table, and do not end with the next."""
+        lent = self.lent
+        return [j for j, same in enumerate(map(is_, map(table.get, lent), self.results)) if same and lent[j] not in dying]
+
+    def copy_away(self, table: dict[Any, Any], held: Sequence[int]) -> None:
+        again = []
+        for j in held:
+            buffer = self.copies.get(j)
+            if buffer is None or table.get(self.copied[j]) is buffer:  # whoever holds what lies there keeps it
+                if buffer is not None:
+                    buffer.lent = False
+                self.copies[j] = contiguous(self.results[j])
+            else:
+                again.append(j)
+            self.copied[j] = self.lent[j]
+        copy([self.results[j] for j in again], [self.copies[j] for j in again])
+        for j in held:
+            table[self.lent[j]] = self.copies[j]
+
+    def clone_lent(self, table: dict[Any, Any], arrays: list[torch.Tensor]) -> None:
+        """Give everyone who holds a result a copy, also in `arrays`, as there will be no next replay."""
+        for id, buffer in zip(self.lent, self.results):
+            if table.get(id) is buffer:
+                table[id] = kept = buffer.clone()
+                arrays[:] = [kept if a is buffer else a for a in arrays]
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Its buffers are tensors like any others from now on."""
+        for buffer in (*self.results, *self.copies.values()):
+            buffer.lent = False  # type: ignore[attr-defined]
+
+    def buffers(self) -> Iterable[torch.Tensor]:
+        return (*self.results, *self.copies.values())
+
+
+def copy(sources: Collection[torch.Tensor], targets: Collection[torch.Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(list(targets), list(sources))
+
+
+def contiguous(a: torch.Tensor) -> torch.Tensor:
+    """A contiguous buffer with this value."""
+    made = a.clone(memory_format=torch.contiguous_format)
+    made.lent = True  # type: ignore[attr-defined]
+    return made
