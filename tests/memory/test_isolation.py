@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 
 import gt
 from gt.client.scope import HERE, Scope
+from gt.dispatcher.tables import KindPlans
 from gt.dispatcher.users import User, Users
 from gt.errors import GTError, ProtocolError
 from gt.testing import cluster
@@ -70,6 +72,43 @@ def test_hostile_messages_of_one_user_leave_another_s_values_alone() -> None:
             made.dispatcher.lose("bob", "its end")
             for worker in made.workers:
                 worker.spaces.pop("bob", None)
+
+
+def test_ids_kinds_programs_signals_and_configurations_are_each_client_s_own() -> None:
+    """Two users whose sessions give the same numbers and names, step by step in turns, to other tensors, ops and settings."""
+    held: list[list[gt.Tensor]] = [[], []]
+    kinds: list[dict[int, str]] = []
+    with cluster(2, users=USERS, user="alice") as made:
+        made.session("bob")
+        ops, rows, axes = ("tanh", "arctan"), ("tanh", "atan"), (0, 1)
+        for n, axis in enumerate(axes):
+            as_client(made, n)
+            gt.register_config("mine", gt.SignalConfig(shard=gt.ShardConfig(axis=axis)))
+        for step in range(30):
+            for n in (0, 1):
+                as_client(made, n)
+                with gt.signal.context("mine"):
+                    x = gt.full((4, 6), 0.25 * (n + 1))
+                    for _ in range(5):
+                        x = getattr(x * 0.5, ops[n])() + step
+                held[n].append(x)
+                getattr(((gt.ones(4) * 2.0 + 1.0) - 0.5) * x.numel(), ops[n])().sum().item()
+        for n, name in enumerate(ops):
+            as_client(made, n)
+            right = np.full((4, 6), 0.25 * (n + 1), "float32")
+            for _ in range(5):
+                right = getattr(np, name)(right * np.float32(0.5)) + np.float32(29)
+            np.testing.assert_allclose(held[n][-1].numpy(), right, rtol=1e-5)
+            assert f"Shard({axes[n]})" in str(held[n][-1].placement)
+            seen = "\n".join(map(str, gt.debug.programs()))
+            assert rows[n] in seen and rows[1 - n] not in seen
+            uses = made.dispatcher.tables.clients[f"c{n}"].uses
+            kinds.append({number: use.kind.row.name for number, use in uses.items() if isinstance(use, KindPlans)})
+        ids = [{x.handle.id for x in of} for of in held]
+        assert ids[0] & ids[1], "both gave the same ids"
+        shared = kinds[0].keys() & kinds[1].keys()
+        assert any(kinds[0][number] != kinds[1][number] for number in shared), "and the same numbers to other kinds"
+        as_client(made, 0)
 
 
 def test_each_user_sees_its_own_work_and_an_administrator_sees_all() -> None:

@@ -16,6 +16,7 @@ from gt.errors import ProtocolError
 from gt.transport import shm
 from gt.transport.channels import WORD, Channel
 from gt.transport.shm import ARENA, LEND, SMALL, Segment, SegmentPool
+from gt.worker.shared_memory import SharedMemory
 
 pytestmark = pytest.mark.skipif(not shm.supported(), reason="no memory files here")
 
@@ -170,6 +171,30 @@ def test_one_peer_s_segment_cannot_take_the_place_of_another(ends: tuple[Channel
     assert mine.give(false) and its.take_in() and its.view(place, 100)[0] == 1
     other_mine.close()
     other_its.close()
+
+
+def test_a_worker_reads_and_takes_back_each_client_s_own_segments_alone(ends: tuple[Channel, Channel]) -> None:
+    mine, its = ends
+    other_mine, other_its = (Channel(s) for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    memory = SharedMemory()
+    memory.share("alice", its)
+    memory.share("bob", other_its)
+    place = placed(SegmentPool(), mine, data(100, 1))
+    assert memory.load("alice", place, 100)[0][0] == 1
+    with pytest.raises(ProtocolError):
+        memory.load("bob", place, 100)
+    lent = memory.lend("alice", memoryview(data(SMALL, 5)))
+    assert lent is not None
+    with pytest.raises(ProtocolError, match="not lent to this client"):
+        memory.release("bob", lent[0])
+    to_bob = memory.lend("bob", memoryview(data(SMALL, 6)))
+    assert to_bob is not None and mine.view(lent, SMALL)[0] == 5 and other_mine.view(to_bob, SMALL)[0] == 6
+    with pytest.raises(ProtocolError):
+        memory.load("nobody", place, 100)
+    memory.release("alice", lent[0])
+    memory.drop("alice")
+    memory.drop("bob")
+    other_mine.close()
 
 
 def test_a_peer_that_takes_nothing_in_stops_nobody(ends: tuple[Channel, Channel]) -> None:
