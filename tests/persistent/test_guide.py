@@ -1,4 +1,4 @@
-"""Every block of the multi-backend guide that makes a PersistentKernel, run as it is written there."""
+"""Every Python block of the multi-backend guide, run as it is written there."""
 
 from __future__ import annotations
 
