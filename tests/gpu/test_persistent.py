@@ -62,10 +62,22 @@ def test_bfloat16_prompts_are_about_as_exact_as_hugging_face(backend: str, refer
 @BOTH
 def test_bfloat16_steps_are_about_as_exact_as_hugging_face(backend: str, rows: int, reference: Callable[..., Any]) -> None:
     """Up to 8 rows are one kernel with the cuda backend, more are one kernel a layer."""
-    c, given = config(head_dim=16), prompts(*range(20, 20 + 3 * rows, 3))
+    check_bfloat16_steps(backend, config(head_dim=16), rows, reference)
+
+
+@pytest.mark.parametrize("rows", [3, 9])
+@pytest.mark.parametrize(("head_dim", "kv_heads"), [(128, 4), (64, 1), (72, 2), (10, 8), (136, 8)])
+def test_bfloat16_steps_of_other_heads(head_dim: int, kv_heads: int, rows: int, reference: Callable[..., Any]) -> None:
+    """Tensor cores compute heads of multiples of 8 numbers up to 128."""
+    check_bfloat16_steps("cuda", config(head_dim=head_dim, num_key_value_heads=kv_heads), rows, reference)
+
+
+def check_bfloat16_steps(backend: str, c: dict[str, Any], rows: int, reference: Callable[..., Any]) -> None:
+    given = prompts(*range(20, 20 + 3 * rows, 3))
     kernel = make(backend, c, dtype="bfloat16", page_size=13, max_num_batched_requests=16)
     ids = [kernel.add_request(prompt) for prompt in given]
     kernel()
+    kernel._executor.fill_pages(kernel.scheduler.pool.free, np.nan)
     seen = []
     for _ in range(30):
         kernel()

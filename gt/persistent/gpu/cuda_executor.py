@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gt.persistent.executor import ExecutorSettings
 from gt.persistent.gpu import structures
 from gt.persistent.gpu.executor import GraphExecutor, Rows
-from gt.persistent.gpu.module import GpuModule, compile_cuda
+from gt.persistent.gpu.module import EARLY, GpuModule, compile_cuda
 from gt.persistent.gpu.persistent import StepKernel
 from gt.persistent.gpu.phases import Product
 from gt.persistent.gpu.state import DecodeState, choose_on_device
 from gt.persistent.program import Attention, DecodeProgram
 
-SOURCES = [Path(__file__).parent / name for name in ("decode.cu", "step_words.cu", "persistent.cu")]
+SOURCES = [
+    Path(__file__).parent / name
+    for name in ("attention.cu", "attention_tiles.cu", "decode.cu", "step_words.cu", "persistent.cu")
+]
 MOST_WIDTH = 256  # numbers of a head
+WARPS, BLOCKS = 4, 2  # of attention_kernel: in a block, and blocks on a multiprocessor
 
 
 def source() -> str:
@@ -38,6 +43,7 @@ class CudaExecutor(GraphExecutor):
             raise ValueError(f"backend 'cuda' runs heads of at most {MOST_WIDTH} numbers: use backend='pytorch'")
         architecture = f"sm_{properties.major}{properties.minor}"
         self.module = GpuModule(compile_cuda(source(), architecture, (f"GT_BFLOAT16={int(settings.dtype == 'bfloat16')}",)))
+        self.early = EARLY if properties.major >= 9 else None
         self.scratch: dict[tuple[Any, ...], Any] = {}
         whole_step = properties.major >= 9 and not settings.use_cutlass_kernel
         self.step_kernel = StepKernel.fitting(self) if whole_step else None
@@ -61,15 +67,19 @@ class CudaExecutor(GraphExecutor):
             self.advance(state, rows)
         return None
 
+    def launch(self, name: str, grid: Sequence[int], threads: int, *arguments: Any, shared: int = 0) -> None:
+        """Kernels of decode.cu begin while the one before them ends, where the GPU can."""
+        self.module.launch(name, grid, threads, *arguments, shared=shared, attribute=self.early)
+
     def embed_rows(self, tokens: Any, table: Any, out: Any) -> None:
-        self.module.launch("embed_kernel", [len(out)], 256, tokens, table, out, out.shape[1], table.stride(0))
+        self.launch("embed_kernel", [len(out)], 256, tokens, table, out, out.shape[1], table.stride(0))
 
     def norm(self, x: Any, weight: Any, eps: float, out: Any) -> None:
-        self.module.launch("norm_kernel", [len(x)], 256, x, weight, out, x.shape[1], eps)
+        self.launch("norm_kernel", [len(x)], 256, x, weight, out, x.shape[1], eps)
 
     def gate(self, x: Any, out: Any) -> None:
         rows, width = out.shape
-        self.module.launch("gate_kernel", [-(-rows * width // 256)], 256, x, out, rows, width)
+        self.launch("gate_kernel", [-(-rows * width // 256)], 256, x, out, rows, width)
 
     def product(self, phase: Product, x: Any, residual: Any, out: Any) -> None:
         """The product by cuBLAS: with more rows it is faster than our kernel."""
@@ -84,6 +94,9 @@ class CudaExecutor(GraphExecutor):
         turned = weight[:, :width].T
         if residual is not None and residual.data_ptr() == out.data_ptr() and bias is None and out.dtype == self.dtype:
             out.addmm_(x, turned)
+            return
+        if residual is None and bias is None and not phase.silu and self.dtype != out.dtype == torch.float32:
+            torch.mm(x, turned, out_dtype=torch.float32, out=out)
             return
         made = out
         if phase.silu or out.dtype != self.dtype:
@@ -107,9 +120,9 @@ class CudaExecutor(GraphExecutor):
         state = self.run_state()
         where = structures.pages_row(rows.positions, rows.slots, state, self.settings.page_size)
         row = structures.attention_row(layer, self.weight, self.cache)
-        self.module.launch("rotate_kernel", [count, layer.heads + 2 * layer.kv_heads], 32, qkv, row, where, shared=(d + 1) * 4)
+        self.launch("rotate_kernel", [count, layer.heads + 2 * layer.kv_heads], 32, qkv, row, where, shared=(d + 1) * 4)
         items = count * layer.kv_heads * structures.chunks(layer)
-        splits = max(1, min(structures.MOST_SPLITS, 4 * self.units // items))
+        splits = max(1, min(structures.MOST_SPLITS, BLOCKS * self.units // items))
         most = self.most_rows if splits == 1 else count
         partials = structures.PartialsRow(
             self.room("sums", most, layer.heads, splits, d if splits > 1 else 1).data_ptr(),
@@ -117,15 +130,20 @@ class CudaExecutor(GraphExecutor):
             self.room("arrived", most, layer.heads, dtype=torch.int32).data_ptr(),
             splits,
         )
-        warps = 4
-        shared = structures.attention_bytes(d, warps)
-        self.module.launch("attention_kernel", [items * splits], 32 * warps, qkv, out, row, where, partials, shared=shared)
+        shared = structures.attention_bytes(layer, WARPS)
+        self.launch("attention_kernel", [items * splits], 32 * WARPS, qkv, out, row, where, partials, shared=shared)
 
     def argmax(self, logits: Any, chosen: Any) -> None:
-        self.module.launch("argmax_kernel", [len(logits)], 1024, logits, chosen, logits.shape[1])
+        import torch
+
+        rows, count = logits.shape
+        parts = max(1, min(32, 4 * self.units // rows, count // 1024))
+        bests = self.room("bests", self.most_rows, 32, 2, dtype=torch.int32)
+        arrived = self.room("argmax arrived", self.most_rows, dtype=torch.int32)
+        self.launch("argmax_kernel", [rows, parts], 256, logits, chosen, bests, arrived, count)
 
     def advance(self, state: DecodeState, rows: int) -> None:
-        self.module.launch("advance_kernel", [1], -(-rows // 32) * 32, structures.run_row(state), rows)
+        self.launch("advance_kernel", [1], -(-rows // 32) * 32, structures.run_row(state), rows)
 
     def close(self) -> None:
         super().close()

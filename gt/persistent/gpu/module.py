@@ -17,6 +17,20 @@ from typing import Any
 SECONDS = 300
 MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 STATIC_SHARED = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+COOPERATIVE, EARLY = 2, 6  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+class LaunchAttribute(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60)]
+
+
+class LaunchConfig(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_uint) for name in ("x", "y", "z", "threads", "threads_y", "threads_z", "shared")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("attribute_count", ctypes.c_uint),
+    ]
 
 
 class CompileError(RuntimeError):
@@ -113,20 +127,19 @@ class GpuModule:
         _checked(self.driver.cuFuncSetAttribute(self.function(name), MOST_SHARED, count), f"{count} bytes of shared memory:")
 
     def launch(
-        self, name: str, grid: Sequence[int], threads: int, *arguments: Any, shared: int = 0, cooperative: bool = False
+        self, name: str, grid: Sequence[int], threads: int, *arguments: Any, shared: int = 0, attribute: int | None = None
     ) -> None:
-        """On torch's current stream. With `cooperative`, all blocks are on the GPU at one time, or the launch fails."""
+        """On torch's current stream. COOPERATIVE: all blocks are on the GPU at one time, or the launch fails. EARLY: the kernel
+        may start before the one before it has ended, and waits for that itself."""
         import torch
 
         held = [_argument(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(held))(*(ctypes.cast(ctypes.byref(a), ctypes.c_void_p).value for a in held))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         x, y, z = (*grid, 1, 1)[:3]
-        sizes = (x, y, z, threads, 1, 1, shared, stream, pointers)
-        if cooperative:
-            _checked(self.driver.cuLaunchCooperativeKernel(self.function(name), *sizes), f"cooperative launch of {name}")
-        else:
-            _checked(self.driver.cuLaunchKernel(self.function(name), *sizes, None), f"launch of {name}")
+        attributes = (LaunchAttribute * 1)(LaunchAttribute(id=attribute or 0, value=1))
+        config = LaunchConfig(x, y, z, threads, 1, 1, shared, stream, attributes, attribute is not None)
+        _checked(self.driver.cuLaunchKernelEx(ctypes.byref(config), self.function(name), pointers, None), f"launch of {name}")
 
 
 def address(tensor: Any) -> int | None:

@@ -10,11 +10,12 @@ constexpr int STAGE_STRIDE = DEPTH * 2 + 64;  // bytes from row to row: the bank
 constexpr int STAGE = ROWS * STAGE_STRIDE;
 constexpr int MOST_STAGES = 16;
 constexpr int HELD = 6;               // tiles whose parts are summed together
+constexpr int HELPERS = 64;           // threads that do not compute: one warp copies weights, one prefetches
 
 enum Kind { PRODUCT = 0, ATTENTION = 1, HEAD = 2 };
 
-// The input of a phase is the output of the phase before it: float32 words for a phase with a norm and for attention, words of
-// two bfloat16 numbers for others. A block keeps the residual's numbers that it adds to in its shared memory.
+// The input of a phase is the output of the phase before it: float32 words for attention, words of two bfloat16 numbers for
+// others. A block keeps the residual's numbers that it adds to in its shared memory, in float32.
 struct Phase {  // gt/persistent/gpu/persistent.py fills it in
   int kind, width, padded, outputs, silu, in_pairs, adds_residual, is_residual;
   float eps;
@@ -67,15 +68,14 @@ struct Ring {
 INLINE int tiles_of(const Phase& p) { return p.silu ? (p.outputs + ROWS / 2 - 1) / (ROWS / 2) : (p.outputs + ROWS - 1) / ROWS; }
 
 // The row of the weight that is output n of a tile; with silu, gate and up alternate.
-INLINE int weight_row(const Phase& p, int tile, int n) {
-  if (p.silu) return min(tile * (ROWS / 2) + n / 2, p.outputs - 1) + (n & 1) * p.outputs;
-  return min(tile * ROWS + n, p.outputs - 1);
+INLINE int weight_row(int silu, int outputs, int tile, int n) {
+  if (silu) return min(tile * (ROWS / 2) + n / 2, outputs - 1) + (n & 1) * outputs;
+  return min(tile * ROWS + n, outputs - 1);
 }
 
 INLINE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
-// Bring the norm's weight, or the cached keys and values, of a phase into the second-level cache. The producer runs ahead of the
-// warps that compute.
+// Bring the norm's weight, or the cached keys and values, of a phase into the second-level cache.
 INLINE void prefetch_vectors(const Step& step, const Phase& p) {
   int lane = threadIdx.x % 32;
   if (p.kind != ATTENTION) {
@@ -96,16 +96,24 @@ INLINE void prefetch_vectors(const Step& step, const Phase& p) {
   }
 }
 
+// A warp that runs AHEAD phases before those that compute: what it reads waits in the second-level cache, which holds no more.
+constexpr int AHEAD = 4;
+INLINE void prefetch_ahead(const Step& step, const volatile int* progress) {
+  for (int number = 0; number < step.phase_count; number++) {
+    while (*progress + AHEAD < number) __nanosleep(100);
+    prefetch_vectors(step, step.phases[number]);
+  }
+}
+
 INLINE void produce(const Step& step, Ring ring) {
   int lane = threadIdx.x % 32;
   for (int number = 0; number < step.phase_count; number++) {
     const Phase& p = step.phases[number];
-    prefetch_vectors(step, p);
-    if (p.kind == ATTENTION) continue;
-    int tiles = tiles_of(p), padded = p.padded;
+    int kind = p.kind, tiles = tiles_of(p), padded = p.padded, silu = p.silu, outputs = p.outputs;
     const u16* weight = p.weight;
+    if (kind == ATTENTION) continue;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const u16* row = weight + (long long)weight_row(p, tile, lane % ROWS) * padded;
+      const u16* row = weight + (long long)weight_row(silu, outputs, tile, lane % ROWS) * padded;
       for (int k = 0; k < padded; k += DEPTH) {
         int bytes = min(DEPTH, padded - k) * 2;
         wait_parity(ring.empty + ring.stage * 8, ring.parity ^ 1);
@@ -122,78 +130,63 @@ INLINE void produce(const Step& step, Ring ring) {
   }
 }
 
-INLINE void multiply(float (&c)[4], u32 a0, u32 a2, u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(0), "r"(a2), "r"(0), "r"(b0), "r"(b1));
-}
-
-// Copy all rows of the input, times the norm's weight, to shared memory in bfloat16, with zeros up to the padded width. finish()
-// applies the other factor of the norm, for which `sums` gets each warp's sum of squares. A row has WARPS / rows warps, and
-// each of their threads AT_ONCE loads under way.
-template <int AT_ONCE>
-INLINE void stage_normed(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
+// Copy all rows of the input, times the norm's weight if there is one, to shared memory, with zeros up to the padded width.
+// finish() applies the other factor of the norm, for which `sums` gets each warp's sum of squares. A row has WARPS / rows warps,
+// and each of their threads AT_ONCE loads of four numbers under way.
+template <int AT_ONCE, bool NORMED>
+INLINE void stage(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, team = WARPS / step.rows, row = warp / team;
-  int stride = team * 32, count = p.width / 2, padded = p.padded / 2;
+  int stride = team * 32, count = p.width / 4, padded = p.padded / 4;
   float squares = 0;
   if (row < step.rows) {
-    const float2* norm = reinterpret_cast<const float2*>(p.norm);
-    const u64* from = p.input + (long long)row * p.width;
-    const u32* table = reinterpret_cast<const u32*>(p.table);
-    if (table) table += (long long)step.run.tokens[row] * p.table_stride / 2;
-    u32* to = reinterpret_cast<u32*>(x + row * (p.padded + 32));
+    const u64* from = p.input + (long long)row * (p.width / 2);
+    const uint2* table = reinterpret_cast<const uint2*>(p.table);
+    if (table) table += (long long)step.run.tokens[row] * (p.table_stride / 4);
+    uint2* to = reinterpret_cast<uint2*>(x + row * (p.padded + 32));
     for (int base = warp % team * 32 + lane; base < padded; base += AT_ONCE * stride) {
-      float2 scale[AT_ONCE];
+      float4 scale[AT_ONCE];
       Pair v[AT_ONCE];
 #pragma unroll
-      for (int n = 0; n < AT_ONCE; n++) scale[n] = base + n * stride < count ? norm[base + n * stride] : float2{0, 0};
-      if (table) {
+      for (int n = 0; n < AT_ONCE; n++)
+        if (NORMED)
+          scale[n] = base + n * stride < count ? reinterpret_cast<const float4*>(p.norm)[base + n * stride] : float4{0, 0, 0, 0};
+      if (NORMED && table) {
 #pragma unroll
         for (int n = 0; n < AT_ONCE; n++) {
-          u32 both = base + n * stride < count ? table[base + n * stride] : 0;
-          v[n] = {both << 16, both & 0xffff0000u};
+          uint2 four = base + n * stride < count ? table[base + n * stride] : uint2{0, 0};
+          v[n] = {four.x, four.y};
         }
       } else {
-        read_pairs(v, epoch, [=](int n) { return base + n * stride < count ? from + 2 * (base + n * stride) : nullptr; });
+        read_words(v, epoch, [=](int n) { return base + n * stride < count ? from + 2 * (base + n * stride) : nullptr; });
       }
 #pragma unroll
       for (int n = 0; n < AT_ONCE; n++) {
-        float low = v[n].first(), high = v[n].second();
-        squares += low * low + high * high;
-        if (base + n * stride < padded) to[base + n * stride] = packed(low * scale[n].x, high * scale[n].y);
+        uint2 four = {u32(v[n].low), u32(v[n].high)};
+        if (NORMED) {
+          float f[4] = {__uint_as_float(four.x << 16), __uint_as_float(four.x & 0xffff0000u), __uint_as_float(four.y << 16),
+                        __uint_as_float(four.y & 0xffff0000u)};
+          squares += f[0] * f[0] + f[1] * f[1] + f[2] * f[2] + f[3] * f[3];
+          four = {packed(f[0] * scale[n].x, f[1] * scale[n].y), packed(f[2] * scale[n].z, f[3] * scale[n].w)};
+        }
+        if (base + n * stride < padded) to[base + n * stride] = four;
       }
     }
   }
+  if (!NORMED) return;
   squares = warp_sum(squares);
   if (lane == 0) sums[warp] = squares;
 }
 
-// The same for an input in bfloat16, without a norm.
-template <int AT_ONCE>
-INLINE void stage_pairs(const Phase& p, int rows, u32 epoch, u16* x) {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, team = WARPS / rows, row = warp / team;
-  int stride = team * 32, count = p.width / 4, padded = p.padded / 4;
-  if (row < rows) {
-    const u64* from = p.input + (long long)row * (p.width / 2);
-    uint2* to = reinterpret_cast<uint2*>(x + row * (p.padded + 32));
-    for (int base = warp % team * 32 + lane; base < padded; base += AT_ONCE * stride) {
-      Pair v[AT_ONCE];
-      read_pairs(v, epoch, [=](int n) { return base + n * stride < count ? from + 2 * (base + n * stride) : nullptr; });
-#pragma unroll
-      for (int n = 0; n < AT_ONCE; n++)
-        if (base + n * stride < padded) to[base + n * stride] = uint2{u32(v[n].low), u32(v[n].high)};
-    }
-  }
-}
-
-// A short row takes few loads at once: those that a row does not need still cost instructions each time the words are read.
+// All loads of a row at once where registers suffice: a second turn is a second trip to memory. A short row takes few: those that
+// it does not need still cost instructions each time the words are read.
 INLINE void stage_input(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
-  bool is_short = p.padded / (p.norm ? 2 : 4) <= 4 * 32 * (WARPS / step.rows);
+  int needed = (p.padded / 4 + 32 * (WARPS / step.rows) - 1) / (32 * (WARPS / step.rows));
   if (p.norm) {
-    if (is_short) stage_normed<4>(p, step, epoch, x, sums);
-    else stage_normed<8>(p, step, epoch, x, sums);
+    if (needed <= 2) stage<2, true>(p, step, epoch, x, sums);
+    else stage<8, true>(p, step, epoch, x, sums);
   } else {
-    if (is_short) stage_pairs<4>(p, step.rows, epoch, x);
-    else stage_pairs<8>(p, step.rows, epoch, x);
+    if (needed <= 4) stage<4, false>(p, step, epoch, x, sums);
+    else stage<16, false>(p, step, epoch, x, sums);
   }
   team_sync();
 }
@@ -263,8 +256,8 @@ INLINE void product(const Phase& p, const Step& step, u32 epoch, Ring& ring, cha
         asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(w0), "=r"(w1), "=r"(w2), "=r"(w3) : "r"(at + b * 64));
         uint4 v = {0, 0, 0, 0};
         if (g < rows) v = *reinterpret_cast<const uint4*>(x_row + (k + b * 32) * 2);
-        multiply(c, v.x, v.y, w0, w1);
-        multiply(e, v.z, v.w, w2, w3);
+        multiply(c, v.x, 0, v.y, 0, w0, w1);
+        multiply(e, v.z, 0, v.w, 0, w2, w3);
       }
       __syncwarp();
       if (lane == 0) arrive(ring.empty + ring.stage * 8);
@@ -315,20 +308,40 @@ INLINE void choose(const Step& step, u32 epoch) {
   int index = 0x7fffffff;
   for (int b = lane; b < gridDim.x; b += 32) {
     Pair found[1];
-    read_pairs(found, epoch, [=](int) { return step.best + (b * step.rows + row) * 2; });
+    read_words(found, epoch, [=](int) { return step.best + (b * step.rows + row) * 2; });
     take(best, index, found[0].first(), int(u32(found[0].high)));
   }
   warp_argmax(best, index);
   if (lane == 0) step.run.chosen[row] = index == 0x7fffffff ? 0 : index;
 }
 
-INLINE void consume(const Step& step, Ring ring, char* memory, float* sums) {
+// Positions and tables of pages, which every layer reads, in shared memory where they fit.
+constexpr int MOST_PAGES = 2048;
+struct Nearby {
+  Pages pages;
+  int positions[ROWS], rows[ROWS], tables[MOST_PAGES];
+
+  __device__ __forceinline__ void fill(const Step& step) {
+    const Pages& far = step.pages;
+    int thread = threadIdx.x, width = far.table_width;
+    bool fits = width * step.rows <= MOST_PAGES;
+    if (thread < step.rows) positions[thread] = far.positions[thread], rows[thread] = thread;
+    if (fits)
+      for (int at = thread; at < width * step.rows; at += TEAM) tables[at] = far.tables[far.slots[at / width] * width + at % width];
+    if (thread) return;
+    pages = far, pages.positions = positions;
+    if (fits) pages.slots = rows, pages.tables = tables;
+  }
+};
+
+INLINE void consume(const Step& step, Ring ring, char* memory, float* sums, Nearby& nearby, volatile int* progress) {
   u32 epoch = *step.steps * (step.phase_count + 1) + 1;
   Best best = {-LARGE, 0x7fffffff};
   __shared__ Phase phases[2];
   constexpr int WORDS = sizeof(Phase) / 4;
   const int* first = reinterpret_cast<const int*>(step.phases);
   if (threadIdx.x < WORDS) reinterpret_cast<int*>(&phases[0])[threadIdx.x] = first[threadIdx.x];
+  nearby.fill(step);
   team_sync();
   embed_residual(phases[0], step, reinterpret_cast<float*>(memory + step.residual));
   for (int number = 0; number < step.phase_count; number++) {
@@ -338,11 +351,13 @@ INLINE void consume(const Step& step, Ring ring, char* memory, float* sums) {
       reinterpret_cast<int*>(&phases[(number + 1) & 1])[word] = first[(number + 1) * WORDS + word];
     }
     epoch++;
+    if (threadIdx.x == 0) *progress = number;
     if (p.kind == ATTENTION) {
       const Attention& a = p.attention;
+      float* shared = reinterpret_cast<float*>(memory);
       int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP, items = step.rows * a.kv_heads * chunks * step.splits;
       for (int item = blockIdx.x; item < items; item += gridDim.x)
-        attend_words(a, step.pages, p.input, step.sums, step.splits, p.output, item, epoch, reinterpret_cast<float*>(memory));
+        attend_words<Tiles<128>>(a, nearby.pages, p.input, step.sums, step.splits, p.output, item, epoch, shared);
     } else {
       product(p, step, epoch, ring, memory, sums, best);
     }
@@ -352,10 +367,12 @@ INLINE void consume(const Step& step, Ring ring, char* memory, float* sums) {
   if (blockIdx.x == 0) choose(step, epoch);
 }
 
-extern "C" __global__ void __launch_bounds__(TEAM + 32, 1) step_kernel(const __grid_constant__ Step step) {
+extern "C" __global__ void __launch_bounds__(TEAM + HELPERS, 1) step_kernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(128) char memory[];
   __shared__ __align__(8) u64 full[MOST_STAGES], empty[MOST_STAGES];
   __shared__ float sums[WARPS];
+  __shared__ Nearby nearby;
+  __shared__ int progress;
   bool active = false;
   for (int r = 0; r < step.rows; r++) active |= step.pages.positions[r] >= 0;
   if (!active) return;
@@ -364,12 +381,15 @@ extern "C" __global__ void __launch_bounds__(TEAM + 32, 1) step_kernel(const __g
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(empty + threadIdx.x)), "r"(WARPS) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
+  if (threadIdx.x == 0) progress = 0;
   __syncthreads();
   Ring ring{shared_address(memory + step.ring), shared_address(full), shared_address(empty), step.stages};
-  if (threadIdx.x >= TEAM)
+  if (threadIdx.x >= TEAM + 32)
+    prefetch_ahead(step, &progress);
+  else if (threadIdx.x >= TEAM)
     produce(step, ring);
   else
-    consume(step, ring, memory, sums);
+    consume(step, ring, memory, sums, nearby, &progress);
   if (blockIdx.x) return;
   __syncthreads();
   if (step.greedy) advance(step.run, step.rows, threadIdx.x);

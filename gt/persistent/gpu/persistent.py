@@ -6,14 +6,16 @@ import itertools
 from typing import Any
 
 from gt.persistent.gpu import structures
+from gt.persistent.gpu.module import COOPERATIVE
 from gt.persistent.gpu.phases import Product
 from gt.persistent.gpu.state import DecodeState
 from gt.persistent.program import Activation, Attention, Embed
 
 # As in persistent.cu.
-TEAM, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 8, 8, 8 * (1024 * 2 + 64), 16, 6
+TEAM, HELPERS, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 64, 8, 8, 8 * (1024 * 2 + 64), 16, 6
 PRODUCT, ATTENTION, HEAD = range(3)
 FEWEST_STAGES = 4
+MOST_WIDTH = 128  # numbers of a head
 BUFFERS = 3  # outputs of phases in turn: the input of a block that writes to one was computed after all blocks had read it
 
 
@@ -59,7 +61,7 @@ class StepKernel:
             padded=weight.stride(0),
             outputs=phase.output.width,
             silu=phase.silu,
-            in_pairs=not is_last and isinstance(phases[number + 1], Product) and phases[number + 1].norm is None,
+            in_pairs=not is_last and isinstance(phases[number + 1], Product),
             adds_residual=phase.residual is not None,
             is_residual=phase.output == residual_of(phases),
             eps=phase.eps,
@@ -98,7 +100,7 @@ class StepKernel:
             greedy=greedy,
         )
         shared = ring + stages * STAGE
-        executor.module.launch("step_kernel", [executor.units], TEAM + 32, step, shared=shared, cooperative=True)
+        executor.module.launch("step_kernel", [executor.units], TEAM + HELPERS, step, shared=shared, attribute=COOPERATIVE)
 
 
 def is_chain(phases: list[Any], logits: Activation) -> bool:
@@ -114,7 +116,9 @@ def is_chain(phases: list[Any], logits: Activation) -> bool:
     for before, phase in zip(phases, rest):
         if not isinstance(phase, (Product, Attention)) or phase.input != before.output or phase.input.width % 4:
             return False
-        if isinstance(phase, Attention) and (phase.head_dim % 8 or isinstance(before, Attention)):
+        if isinstance(phase, Attention) and (
+            phase.head_dim % 8 or phase.head_dim > MOST_WIDTH or isinstance(before, Attention)
+        ):
             return False
         if isinstance(phase, Product) and (phase.residual not in (None, residual) or phase.silu and phase.output == residual):
             return False
@@ -143,9 +147,9 @@ def shared_layout(executor: Any, rows: int) -> tuple[int, int, int]:
     """Where in shared memory the parts of tiles, the residual and the ring begin, after the input of a phase."""
     products = [p for p in executor.phases if isinstance(p, Product)]
     inputs = [rows * (executor.weight(p.weight).stride(0) + 32) * 2 for p in products]
-    width = max([p.head_dim for p in executor.phases if isinstance(p, Attention)], default=0)
+    items = [structures.attention_bytes(p, WARPS) for p in executor.phases if isinstance(p, Attention)]
     residual = residual_of(products)
     tiles = 0 if residual is None else -(-residual.width // (ROWS * executor.units))
-    sizes = max(*inputs, structures.attention_bytes(width, WARPS)), 2 * HELD * WARPS * rows * ROWS * 4, tiles * rows * ROWS * 4
+    sizes = max(*inputs, *items), 2 * HELD * WARPS * rows * ROWS * 4, tiles * rows * ROWS * 4
     partials, own_residual, ring = itertools.accumulate(-(-size // 128) * 128 for size in sizes)
     return partials, own_residual, ring

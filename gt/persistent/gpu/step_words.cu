@@ -1,4 +1,5 @@
-// Words, by which the blocks of the step kernel hand numbers to one another, and attention on words. Appended to decode.cu.
+// Words, by which the blocks of the step kernel hand numbers to one another, and attention on words. Appended to
+// decode.cu.
 #if GT_BFLOAT16 && __CUDA_ARCH__ >= 900
 
 constexpr int TEAM = 256;  // threads that compute
@@ -16,80 +17,51 @@ INLINE void publish(u64* to, u32 number, u32 epoch) {
 }
 INLINE void publish(u64* to, float number, u32 epoch) { publish(to, __float_as_uint(number), epoch); }
 
-INLINE u64 load_word(const u64* at) {
-  u64 word;
-  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(at));
-  return word;
-}
+INLINE float number_of(u64 word) { return __uint_as_float(u32(word)); }
 
 struct Pair {  // two neighbouring words
   u64 low, high;
   __device__ __forceinline__ bool is_of(u32 epoch) const { return u32(low >> 32) == epoch && u32(high >> 32) == epoch; }
-  __device__ __forceinline__ float first() const { return __uint_as_float(u32(low)); }
-  __device__ __forceinline__ float second() const { return __uint_as_float(u32(high)); }
+  __device__ __forceinline__ float first() const { return number_of(low); }
+  __device__ __forceinline__ float second() const { return number_of(high); }
 };
 
-INLINE Pair load_pair(const u64* at) {
-  Pair pair;
-  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(pair.low), "=l"(pair.high) : "l"(at));
-  return pair;
+// Load again what has another epoch: what is there already is not asked for twice.
+INLINE bool load_missing(Pair& pair, const u64* at, u32 epoch) {
+  u32 missing = !pair.is_of(epoch);
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%3]; }"
+               : "+l"(pair.low), "+l"(pair.high) : "r"(missing), "l"(at));
+  return missing;
 }
 
-// Wait for N pairs of words at where(n), zeros where that is null. All N loads are under way at one time.
-template <int N, class Where>
-INLINE void read_pairs(Pair (&pairs)[N], u32 epoch, Where where) {
+INLINE bool load_missing(u64& word, const u64* at, u32 epoch) {
+  u32 missing = u32(word >> 32) != epoch;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p ld.relaxed.gpu.global.b64 %0, [%2]; }"
+               : "+l"(word) : "r"(missing), "l"(at));
+  return missing;
+}
+
+INLINE void of_epoch(Pair& pair, u32 epoch) { pair.low = pair.high = u64(epoch) << 32; }
+INLINE void of_epoch(u64& word, u32 epoch) { word = u64(epoch) << 32; }
+
+// Wait for N words, or pairs of them, at where(n), zeros where that is null. All N loads are under way at one time.
+template <int N, class Word, class Where>
+INLINE void read_words(Word (&words)[N], u32 epoch, Where where) {
+#pragma unroll
+  for (int n = 0; n < N; n++) of_epoch(words[n], where(n) ? epoch - 1 : epoch);
   for (u32 tries = 0;; tries++) {
-    bool all = true;
+    bool missing = false;
 #pragma unroll
-    for (int n = 0; n < N; n++) {
-      const u64* at = where(n);
-      pairs[n] = {u64(epoch) << 32, u64(epoch) << 32};
-      if (at) pairs[n] = load_pair(at);
-    }
-#pragma unroll
-    for (int n = 0; n < N; n++) all &= pairs[n].is_of(epoch);
-    if (all) return;
+    for (int n = 0; n < N; n++) missing |= load_missing(words[n], where(n), epoch);
+    if (!missing) return;
     if (tries > MOST_TRIES) __trap();
   }
-}
-
-// The same for single words.
-template <int N, class Where>
-INLINE void read_words(float (&numbers)[N], u32 epoch, Where where) {
-  for (u32 tries = 0;; tries++) {
-    bool all = true;
-    u64 words[N];
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-      const u64* at = where(n);
-      words[n] = u64(epoch) << 32;
-      if (at) words[n] = load_word(at);
-    }
-#pragma unroll
-    for (int n = 0; n < N; n++) all &= u32(words[n] >> 32) == epoch, numbers[n] = __uint_as_float(u32(words[n]));
-    if (all) return;
-    if (tries > MOST_TRIES) __trap();
-  }
-}
-
-INLINE u32 packed(float low, float high) {  // two bfloat16 numbers
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
 }
 
 INLINE float rounded(float v) {
   Element e;
   put(&e, v);
   return wide(e);
-}
-
-// VECTOR numbers of shared memory, rounded before, in the cache's type.
-INLINE Raw raw_of(const float* from, int first, int d) {
-  float v[VECTOR];
-#pragma unroll
-  for (int i = 0; i < VECTOR; i++) v[i] = first + i < d ? from[first + i] : 0.0f;
-  return Raw{packed(v[0], v[1]), packed(v[2], v[3]), packed(v[4], v[5]), packed(v[6], v[7])};
 }
 
 // Into shared memory: q of each head, normed and rotated, then the new key and value if this part of the request has the new token.
@@ -103,13 +75,13 @@ INLINE void prepare_heads(const Attention& a, const Pages& p, const Item& item, 
     const u64* from = qkv + ((long long)item.row * (a.heads + 2 * a.kv_heads) + head) * d;
     float* to = shared + (is_q ? job : GROUP + !is_key) * d;
     auto read = [from, lane, epoch](int half, int d, float(&left)[PARTS], float(&right)[PARTS]) {
-      float both[2 * PARTS];
+      u64 both[2 * PARTS];
       read_words(both, epoch, [=](int n) {
         int i = lane + 32 * (n / 2), at = n % 2 ? i + half : i;
         return i < half && at < d ? from + at : nullptr;
       });
 #pragma unroll
-      for (int n = 0; n < PARTS; n++) left[n] = both[2 * n], right[n] = both[2 * n + 1];
+      for (int n = 0; n < PARTS; n++) left[n] = number_of(both[2 * n]), right[n] = number_of(both[2 * n + 1]);
     };
     if (is_q || is_key) {
       prepare(read, is_q ? a.q_norm : a.k_norm, a, item.position, to);
@@ -143,7 +115,7 @@ INLINE void join_splits(const Attention& a, const Item& item, const u64* sums, i
     int g = number * 2 / d, i = number * 2 % d;
     const u64* part = sums + (((long long)item.row * a.heads + item.first + g) * splits + mine) * (d + 2);
     Pair both[2];  // sums; largest score and total
-    read_pairs(both, epoch, [=](int n) { return there ? part + (n ? d : i) : nullptr; });
+    read_words(both, epoch, [=](int n) { return there ? part + (n ? d : i) : nullptr; });
     float largest = there ? both[1].first() : -LARGE, above = largest;
     for (int o = splits / 2; o; o >>= 1) above = fmaxf(above, __shfl_xor_sync(~0u, above, o));
     float factor = largest == -LARGE ? 0.0f : exp2f(largest - above);
@@ -158,41 +130,47 @@ INLINE void join_splits(const Attention& a, const Item& item, const u64* sums, i
   }
 }
 
+// The new token is a part of its own: one warp computes its score.
+INLINE void attend_new(const Attention& a, const float* query, const float* key, const float* value, float* part) {
+  int lane = threadIdx.x % 32, d = a.head_dim;
+  float score = 0;
+  for (int i = lane; i < d; i += 32) score += query[i] * key[i], part[i] = value[i];
+  score = warp_sum(score) * a.scale * LOG2E;
+  if (lane == 0) part[d] = score, part[d + 1] = 1;
+}
+
 // One item of attention by the whole team. The blocks of a split item wait for one another; no block has two items then, so
 // none waits for itself. The number of splits is a power of two.
+template <class Reader>
 INLINE void attend_words(const Attention& a, const Pages& p, const u64* input, u64* sums, int splits, u64* out, int number, u32 epoch,
                          float* shared) {
   int thread = threadIdx.x, warp = thread / 32, d = a.head_dim;
   Item item(a, p, splits, number);
   bool has_new = item.begin <= item.position && item.position < item.end;
-  Lanes l(d);
-  Window<true> window(item, l, warp, WARPS, min(item.end, item.position));
-  window.begin(a, p, item, l);
-  float *new_key = shared + GROUP * d, *new_value = new_key + d, *parts = new_value + d, q[VECTOR];
+  Reader reader(item, warp, WARPS, min(item.end, item.position), d);
+  reader.begin(a, p, item);
+  float *new_key = shared + GROUP * d, *new_value = new_key + d, *parts = new_value + d;
   prepare_heads(a, p, item, has_new, input, epoch - 1, shared);
   team_sync();
-  scaled_query(q, shared + window.head * d, a, l.element);
-  Running running = {-LARGE, 0, {}};
-  window.attend(running, q, a, p, item, l);
-  if (has_new && warp < item.count) {  // the first warp of each head
-    Raw key[1] = {raw_of(new_key, l.element, d)}, value[1] = {raw_of(new_value, l.element, d)};
-    float scores[1];
-    score(q, key, l.lanes, scores);
-    if (l.which) scores[0] = -LARGE;
-    running.add(scores, value);
+  reader.query(shared, a, item);
+  reader.attend(a, p, item);
+  reader.leave(parts, warp, item, d);
+  int number_of_parts = Reader::parts(item, WARPS);
+  if (has_new) {
+    if (warp < item.count) attend_new(a, shared + warp * d, new_key, new_value, parts + (number_of_parts + warp) * (d + 2));
+    number_of_parts += item.count;
   }
-  leave_sums(running, l, parts, warp, WARPS, d);
   team_sync();
   for (int at = thread * 2; at < item.count * d; at += TEAM * 2) {
     int g = at / d, i = at % d;
     long long head = (long long)item.row * a.heads + item.first + g;
-    Joined low(parts, g, item.count, i, WARPS, d), high(parts, g, item.count, i + 1, WARPS, d);
+    Joined<2> both(parts, g, item.count, i, number_of_parts, d);
     if (splits == 1) {
-      publish(out + (head * d + i) / 2, packed(low.sum / low.total, high.sum / low.total), epoch);
+      publish(out + (head * d + i) / 2, packed(both.sums[0] / both.total, both.sums[1] / both.total), epoch);
     } else {
       u64* part = sums + (head * splits + item.split) * (d + 2);
-      publish(part + i, low.sum, epoch), publish(part + i + 1, high.sum, epoch);
-      if (i == 0) publish(part + d, low.largest, epoch), publish(part + d + 1, low.total, epoch);
+      publish(part + i, both.sums[0], epoch), publish(part + i + 1, both.sums[1], epoch);
+      if (i == 0) publish(part + d, both.largest, epoch), publish(part + d + 1, both.total, epoch);
     }
   }
   if (splits > 1) join_splits(a, item, sums, splits, out, epoch);

@@ -96,9 +96,11 @@ def run_row(state: DecodeState) -> RunRow:
     return RunRow(*(address(getattr(state, name)) for name in names), state.made.shape[1], len(state.eos))
 
 
-def attention_bytes(width: int, warps: int) -> int:
-    """Shared memory of an item: q, the new key and value, and each warp's sums; later the weights of all parts."""
-    return 4 * max((GROUP + 2) * width + warps * (width + 2), 4 + 2 * GROUP * MOST_SPLITS)
+def attention_bytes(layer: Attention, warps: int) -> int:
+    """Shared memory of an item: q, the new key and value, and the parts of all warps and of the new token; later the weights of
+    all splits."""
+    width, together = layer.head_dim, min(GROUP, layer.heads // layer.kv_heads)
+    return 4 * max((GROUP + 2) * width + (warps + 1) * together * (width + 2), 4 + 2 * GROUP * MOST_SPLITS)
 
 
 def chunks(layer: Attention) -> int:
