@@ -102,7 +102,7 @@ def placement(tensor: Tensor) -> None:
 def get_worker_stats() -> dict[str, dict[str, Any]]:
     """By worker's name: engine, device, ops by name, bytes in use and in all, queue (instructions that waited when this was
     asked) and the idle share of its time. Under "replay": traces this script's stream was found to have, `hits` and `misses`
-    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, joint calls (those with
+    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, sharded calls (with
     collectives inside), compiled executions, fallbacks by reason, launches saved, seconds spent compiling."""
     session = here().session
     workers = session.ask("stats")["workers"]

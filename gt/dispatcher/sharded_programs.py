@@ -88,11 +88,11 @@ def learn(
         picks[worker] = (len(call), *share[1])
         yield len(code) // 6
     client.last_local = client.locals["trace", number] = number
-    joint = ShardedProgram(number, definitions, picks)
-    joint.entries = tuple(x for x in made if isinstance(x, Entry))
+    sharded = ShardedProgram(number, definitions, picks)
+    sharded.entries = tuple(x for x in made if isinstance(x, Entry))
     was = dict(zip(use.tensor_positions, before))
-    joint.relaid = tuple((at, x) for at, x in after.items() if isinstance(x, Entry) and x is not was[at])
-    yield joint
+    sharded.relaid = tuple((at, x) for at, x in after.items() if isinstance(x, Entry) and x is not was[at])
+    yield sharded
 
 
 def _kind_of(client: Client) -> KindOf:

@@ -170,12 +170,12 @@ class Stream:
             dropped = client.uses.pop(number)
             client.known -= dropped.size
             client.traced -= dropped.instructions if isinstance(dropped, TracePlans) else 0
-        joints = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}
-        client.locals = {k: n for k, n in client.locals.items() if n not in joints}
+        sharded = {p.number for k, p in client.plans.items() if k[0] in gone and isinstance(p, ShardedProgram)}
+        client.locals = {k: n for k, n in client.locals.items() if n not in sharded}
         for told in client.told.values():
-            told -= gone | joints
+            told -= gone | sharded
         client.plans = {k: p for k, p in client.plans.items() if k[0] not in gone}
-        return (*gone, *joints)
+        return (*gone, *sharded)
 
     def refuse(self, client: Client, batch: Batch, why: str) -> Iterable[Mail]:
         """Refuse a batch: its results carry the reason, its reads and its Ack are answered."""

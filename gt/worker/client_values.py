@@ -148,7 +148,7 @@ class ClientValues:
         "counts",
         "forget",
         "units",
-        "joints",
+        "has_sharded",
         "within",
         "blamed",
         "segment",
@@ -172,7 +172,7 @@ class ClientValues:
         self.counts: Counter[int] = Counter()  # uses of each kind
         self.forget = 0
         self.units: OrderedDict[tuple, Unit] = OrderedDict()  # by topology, the most recently used last
-        self.joints = False  # whether there are sharded traces
+        self.has_sharded = False  # whether there are sharded traces
         self.within = 0  # first result of the current call of a sharded trace
         self.blamed: dict[int, int] = {}  # by local value of the current call, the client's tensor to name if it fails
         self.broken: list[int] = []  # results of the last Run that could not be computed
@@ -212,8 +212,8 @@ class ClientValues:
         program = wire.read(trace, self._kind)
         known = {n: self.kinds[n] for n in program.kinds}
         if any(form == COLLECTIVE for form, _, _ in known.values()):
-            joint = ShardedTrace(program, self, engine, say, show, collectives)
-            self.kinds[trace.number], self.joints = (TRACE, joint.code, joint), True
+            sharded = ShardedTrace(program, self, engine, say, show, collectives)
+            self.kinds[trace.number], self.has_sharded = (TRACE, sharded.code, sharded), True
             return
         ready = {n: r for n, (_, _, r) in known.items()}
         executable = Executable(program, ready, engine, compile, say, self.warn, show=show, over=self.over)

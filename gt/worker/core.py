@@ -246,7 +246,7 @@ class Worker:
             self.definitions.define(values, run, self.collectives, compile, say)
         values.broken.clear()
         values.add_counts(run.code)
-        code = iter(run.code) if not values.joints else unfold(values, run.code)
+        code = iter(run.code) if not values.has_sharded else unfold(values, run.code)
         if self.units is not None:
             code = self.units.fold(values, code, self)
         if self.quotas.came:

@@ -67,7 +67,7 @@ def train(parameters: str, batch: str, optimizer, steps: int = 10) -> tuple[list
     return losses, [p.numpy() for p in model.parameters()]
 
 
-def joints(made) -> list[Counter]:
+def trace_counts(made) -> list[Counter]:
     return [Counter(w.stats()["traces"]) for w in made.workers]
 
 
@@ -82,7 +82,7 @@ def test_a_step_is_planned_once_and_gives_one_worker_s_numbers(workers, paramete
         np.testing.assert_allclose(losses, want, rtol=2e-5)
         for a, b in zip(found, weights):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-        for worker in joints(made):
+        for worker in trace_counts(made):
             assert worker["sharded_calls"] >= 5 and worker["sharded_collectives"] >= worker["sharded_calls"], worker
 
 
@@ -147,7 +147,7 @@ def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
             made.settle()
             where.append({a.data_ptr() for a in table.values() if tuple(a.shape) == (16, 12)})
         assert where[-1] == where[-2], "a step writes where its parameters and their state lie"
-        calls = joints(made)[0]["sharded_calls"]
+        calls = trace_counts(made)[0]["sharded_calls"]
         for _ in range(4):
             weight = model.fc1.weight.detach()
             views = [weight.T, weight[1:3], weight.reshape(-1)]  # they share memory with what the step is about to replace
@@ -158,7 +158,7 @@ def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
             assert (read == whole).all()
             assert all((b == c).all() for b, c in zip(before, copies))
         # A view that was not used since holds the value the step replaces, which is another program: found in two steps.
-        assert joints(made)[0]["sharded_calls"] == calls + 2
+        assert trace_counts(made)[0]["sharded_calls"] == calls + 2
         after = model.fc1.weight.detach().numpy()
         assert (after != whole).any()
         for view, now in zip(views, (after.T, after[1:3], after.reshape(-1))):
@@ -194,7 +194,7 @@ def test_a_pipeline_s_step_is_one_call_for_each_stage():
                 opt.zero_grad()
                 found[workers].append(total.item())
             if workers == 2:
-                assert all(c["sharded_calls"] >= 3 for c in joints(made)), joints(made)
+                assert all(c["sharded_calls"] >= 3 for c in trace_counts(made)), trace_counts(made)
     np.testing.assert_allclose(found[1], found[2], rtol=1e-5)
 
 
@@ -235,7 +235,7 @@ def test_random_programs_that_repeat_give_numpy_s_numbers(seed):
                 want[to] = w / (np.abs(w).max() + 1.0) * 4.0
             for t, w in zip(pool, want):
                 np.testing.assert_allclose(t.numpy(), w, rtol=1e-3, atol=1e-4)
-        assert sum(c["sharded_calls"] + c["calls"] for c in joints(made)) > 0, joints(made)
+        assert sum(c["sharded_calls"] + c["calls"] for c in trace_counts(made)) > 0, trace_counts(made)
 
 
 def test_what_fails_inside_a_call_is_told_and_nobody_waits():
@@ -267,7 +267,7 @@ def test_what_fails_inside_a_call_is_told_and_nobody_waits():
 
         for _ in range(6):
             want = step()[1].item()
-        assert all(c["sharded_calls"] for c in joints(made)), joints(made)
+        assert all(c["sharded_calls"] for c in trace_counts(made)), trace_counts(made)
         on.append("on purpose")
         h, total = step()
         with pytest.raises(gt.errors.RemoteError, match="on purpose") as failed:
@@ -293,7 +293,7 @@ def test_signals_that_change_their_meaning_are_planned_again():
             gt.register_config("batch", SignalConfig(ShardConfig(0, workers)))
             for _ in range(5):
                 np.testing.assert_allclose(step().item(), (a * 2 + 1).sum() / 3, rtol=1e-5)
-        assert sum(c["sharded_calls"] for c in joints(made)) > 0
+        assert sum(c["sharded_calls"] for c in trace_counts(made)) > 0
 
 
 def test_what_is_dropped_is_forgotten_by_workers_too():

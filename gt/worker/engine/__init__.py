@@ -48,8 +48,9 @@ class Engine(Protocol):
     def faster(self, program: Any) -> Any:
         """A faster form of a program (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""
 
-    def joint(self, trace: Any, collectives: Any, group: tuple[int, ...]) -> Any:
-        """A recording of a trace with collectives of this group inside (`gt.worker.programs.joint.JointRecording`), or None."""
+    def group_recording(self, trace: Any, collectives: Any, group: tuple[int, ...]) -> Any:
+        """A recording of a trace with collectives of this group inside (`GroupRecording` of gt/worker/programs),
+        or None."""
 
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> Array:
         """An array over these bytes; with `copy`, one that outlives them."""

@@ -77,7 +77,7 @@ class CustomEngine(HostDevice):
     def over(self, kind: Kind) -> None:
         return None
 
-    def joint(self, trace: Any, collectives: Any, group: tuple[int, ...]) -> None:
+    def group_recording(self, trace: Any, collectives: Any, group: tuple[int, ...]) -> None:
         """Recordings are PyTorch's, on CUDA."""
 
     def faster(self, program: Any) -> None:

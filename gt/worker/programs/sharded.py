@@ -13,7 +13,7 @@ from gt.program.stretch import pick
 from gt.spec import Spec
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, TRACE, Executable
-from gt.worker.programs.joint import GroupPeers, JointTrace
+from gt.worker.programs.group_recordings import GroupPeers, RecordedTrace
 from gt.worker.programs.passes.segments import SHORT, FreedValues, ProgramSegment, segments
 
 PRIVATE = -(1 << 50)  # ids of values local to a call, downwards; calls run one after another, so all use the same ids
@@ -62,9 +62,9 @@ class ShardedTrace:
                     self._step((self._slot(number), slot))
             else:
                 self._plain(step)
-        self.joint = self._joint(collectives) if collectives is not None else None
+        self.recorded = self._recorded(collectives) if collectives is not None else None
 
-    def _joint(self, collectives: GroupPeers) -> JointTrace | None:
+    def _recorded(self, collectives: GroupPeers) -> RecordedTrace | None:
         """The whole trace as one recording, if the engine records and all its collectives are of one group."""
         groups = {ins.kind.settings["group"] for ins in self.program.instructions if ins.op.collective}
         if len(groups) > 1:
@@ -72,21 +72,21 @@ class ShardedTrace:
         form, (group,) = self.form, groups
         self.encoding, self.inputs, self.failed = form, self.program.inputs, ""
         self.dies = tuple(form.at(i) for i in self.program.dying)
-        self.faster = self.engine.joint(self, collectives, group)
+        self.faster = self.engine.group_recording(self, collectives, group)
         if self.faster is None:
             return None
-        joint = JointTrace(self, self.faster, collectives, group)
-        self.joint_number = self.space.segment()
-        self.space.kinds[self.joint_number] = (COLLECTIVE, joint.ready.run, joint.ready)
-        self.segments.append(self.joint_number)
-        return joint
+        recorded = RecordedTrace(self, self.faster, collectives, group)
+        self.recorded_number = self.space.segment()
+        self.space.kinds[self.recorded_number] = (COLLECTIVE, recorded.ready.run, recorded.ready)
+        self.segments.append(self.recorded_number)
+        return recorded
 
     def code(self, call: tuple) -> Iterator[tuple]:
         self.calls += 1
-        joint = self.joint
-        if joint is not None and self.calls > 1 and joint.wanted():
-            yield joint.instruction(self.joint_number, call)
-            if joint.replayed:
+        recorded = self.recorded
+        if recorded is not None and self.calls > 1 and recorded.wanted():
+            yield recorded.instruction(self.recorded_number, call)
+            if recorded.replayed:
                 return
         slots = (*call, *self.tail)
         for step in self.steps:

@@ -29,7 +29,7 @@ from gt.worker.engine.torch.numpy_traces import numpy_trace
 from gt.worker.engine.torch.threads import KernelThreads, is_long
 from gt.worker.engine.torch.training import over_dying
 
-joint_graph = LazyImport("gt.worker.engine.torch.joint_graph")
+group_graph = LazyImport("gt.worker.engine.torch.group_graph")
 inductor = LazyImport("gt.worker.engine.torch.inductor")  # loads torch.compile, which takes seconds
 
 
@@ -110,10 +110,10 @@ class TorchEngine:
             return numpy_trace(program)
         return None
 
-    def joint(self, trace: Any, collectives: Any, group: tuple[int, ...]) -> Any:
+    def group_recording(self, trace: Any, collectives: Any, group: tuple[int, ...]) -> Any:
         if self.at.type != "cuda" or not environment.CUDA_GRAPHS.value():
             return None
-        return joint_graph.JointGraph(trace, self, collectives, group)
+        return group_graph.GroupGraph(trace, self, collectives, group)
 
     def tensors_only(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
         """Wraps a PyTorch function that accepts no numbers, or none as first operand: they become 0-d tensors."""

@@ -18,7 +18,7 @@ from gt.testing import cluster
 from gt.worker.collectives.mail import MailCollectives
 from gt.worker.engine.numpy import NumPyEngine
 from gt.worker.programs.codegen import KernelTable, straight_line
-from gt.worker.programs.joint import NEVER, NOT_NOW, RECORD, decided
+from gt.worker.programs.group_recordings import NEVER, NOT_NOW, RECORD, decided
 from gt.worker.programs.passes.early_collectives import early_collectives
 
 pytestmark = pytest.mark.default("GT_TRACE")
@@ -70,13 +70,13 @@ def train(monkeypatch: pytest.MonkeyPatch, *does: Callable[[str], int | None], s
     """Losses of a model that every worker has, on two equal halves of a batch, and the recordings of each worker."""
     made: list[Function] = []
 
-    def joint(engine: Any, trace: Any, collectives: Any, group: tuple[int, ...]) -> Function | None:
+    def group_recording(engine: Any, trace: Any, collectives: Any, group: tuple[int, ...]) -> Function | None:
         if not does:
             return None
         made.append(Function(trace, engine, does[collectives.index]))
         return made[-1]
 
-    monkeypatch.setattr(NumPyEngine, "joint", joint)
+    monkeypatch.setattr(NumPyEngine, "group_recording", group_recording)
     monkeypatch.setattr(MailCollectives, "records", lambda self, members: True)
     with cluster(WORKERS, "numpy"):
         gt.register_config("batch", SignalConfig(ShardConfig(axis=0)))

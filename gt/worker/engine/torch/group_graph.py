@@ -1,5 +1,6 @@
 """Traces with collectives as CUDA graphs: NCCL's kernels are in the graph, on a stream of their own, beside the kernels that do
-not need their results. When to capture and when to replay is agreed with the other workers: see `gt.worker.programs.joint`."""
+not need their results. When to capture and when to replay is agreed with the other workers: see
+`gt.worker.programs.group_recordings`."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from typing import Any
 import torch
 
 from gt.worker.engine.torch.cuda_graph import HOT, Graph, capturable
-from gt.worker.programs.joint import NEVER, NOT_NOW, RECORD, GroupPeers
+from gt.worker.programs.group_recordings import NEVER, NOT_NOW, RECORD, GroupPeers
 from gt.worker.programs.passes.early_collectives import in_buckets
 
 MOST = 8  # captures of one trace
 
 
-class JointGraph(Graph):
+class GroupGraph(Graph):
     """`program` is the worker's ShardedTrace."""
 
     may_repeat = False

@@ -29,7 +29,7 @@ class GroupPeers(Protocol):
     def recorder(self, members: tuple[int, ...]) -> Any: ...
 
 
-class JointRecording(Protocol):
+class GroupRecording(Protocol):
     """A worker's recording of a trace with collectives."""
 
     def wish(self, call: tuple) -> int:
@@ -52,7 +52,7 @@ def decided(least: int, most: int) -> int:
     return least if least <= NOT_NOW or least == most else RECORD
 
 
-class JointKind(Ready):
+class RecordedKind(Ready):
     """The instruction that stands for a call: a collective of the group with the trace's results."""
 
     __slots__ = ("program", "name")
@@ -65,10 +65,10 @@ class JointKind(Ready):
         return self.name
 
 
-class JointTrace:
+class RecordedTrace:
     """`trace` is the ShardedTrace; `replayed`: the call at hand needs no other instruction."""
 
-    def __init__(self, trace: Any, recording: JointRecording, collectives: GroupPeers, group: tuple[int, ...]) -> None:
+    def __init__(self, trace: Any, recording: GroupRecording, collectives: GroupPeers, group: tuple[int, ...]) -> None:
         self.recording, self.collectives, self.group = recording, collectives, group
         self.space, self.client = trace.space, trace.space.client
         self.replayed, self.never = False, False
@@ -78,7 +78,7 @@ class JointTrace:
         self.used = tuple(at for i, at in enumerate(form.tensor_positions, 1) if i in specs)
         self.results = form.results
         self.kind = infer(TABLE["all_reduce"], (WISHES, int), (group, "min"))
-        ready = self.ready = JointKind(self.kind, self._begin, form=COLLECTIVE)
+        ready = self.ready = RecordedKind(self.kind, self._begin, form=COLLECTIVE)
         ready.program, ready.name = program, trace.title
         ready.encoding = Form.of_call(trace.result_count, len(self.used), 1)
         ready.tensor_positions, ready.result_count = ready.encoding.tensor_positions, trace.result_count
@@ -98,24 +98,24 @@ class JointTrace:
         tag = call[1] if self.ready.result_count else 0
         return encoded(number, call[self.results], (*(call[at] for at in self.used), tag))
 
-    def _begin(self, operands: list[Any], tag: int) -> JointCall:
+    def _begin(self, operands: list[Any], tag: int) -> RecordedCall:
         operands.clear()  # the recording takes them from the client's table: a list would keep them alive
-        return JointCall(self, tag)
+        return RecordedCall(self, tag)
 
 
-class JointCall:
+class RecordedCall:
     """A call in progress: what all agree on, then the meeting behind it."""
 
-    def __init__(self, joint: JointTrace, tag: int) -> None:
-        self.joint, self.tag, self.kind = joint, tag, joint.kind
+    def __init__(self, trace: RecordedTrace, tag: int) -> None:
+        self.trace, self.tag, self.kind = trace, tag, trace.kind
         self.made: list[Any] | None = None  # the results, once the replay is launched
         self.prepared = self.recorded = False
-        self.inner = self._meet(joint.recording.wish(joint.call))
+        self.inner = self._meet(trace.recording.wish(trace.call))
 
     def _meet(self, wish: int) -> Any:
-        joint = self.joint
-        wishes = joint.collectives.engine.load(memoryview(bytearray(_pair(wish))), WISHES, True)
-        return joint.collectives.begin(joint.client, self.kind, [wishes], self.tag)
+        trace = self.trace
+        wishes = trace.collectives.engine.load(memoryview(bytearray(_pair(wish))), WISHES, True)
+        return trace.collectives.begin(trace.client, self.kind, [wishes], self.tag)
 
     def ready(self) -> bool:
         while self.inner.ready():
@@ -123,7 +123,7 @@ class JointCall:
                 return True
             act = self._agreed()
             if act <= NOT_NOW or (act == RECORD and self.recorded):  # no second recording for one call
-                self.joint.never |= act == NEVER
+                self.trace.never |= act == NEVER
                 return True
             self._act(act)
         return False
@@ -133,25 +133,25 @@ class JointCall:
             found = self.inner.result()[0]
         except Exception:  # a member is lost or gave up: the trace's own collectives raise it, each for its results
             return NOT_NOW
-        least, most = memoryview(self.joint.collectives.engine.store(found, WISHES)).cast("i")
+        least, most = memoryview(self.trace.collectives.engine.store(found, WISHES)).cast("i")
         return decided(least, -most)
 
     def _act(self, act: int) -> None:
-        joint = self.joint
+        trace = self.trace
         try:
             if act == RECORD and not self.prepared:
                 self.prepared = True
-                joint.recording.prepare(joint.call)
+                trace.recording.prepare(trace.call)
             elif act == RECORD:
                 self.recorded = True
-                joint.recording.record(joint.call)
-                act = joint.recording.wish(joint.call)
+                trace.recording.record(trace.call)
+                act = trace.recording.wish(trace.call)
             else:
-                self.made, joint.replayed = [], True  # inputs may be overwritten from here on
-                self.made = joint.recording.replay(joint.call)
+                self.made, trace.replayed = [], True  # inputs may be overwritten from here on
+                self.made = trace.recording.replay(trace.call)
         except Exception as error:  # a device may raise anything; the others wait for this worker on theirs
-            text = f"{joint.ready.title} failed in a recording: {type(error).__name__}"
-            self.inner = joint.collectives.begin(joint.client, self.kind, [joint.space.failure(text, self.tag)], self.tag)
+            text = f"{trace.ready.title} failed in a recording: {type(error).__name__}"
+            self.inner = trace.collectives.begin(trace.client, self.kind, [trace.space.failure(text, self.tag)], self.tag)
             self.inner.give_up(text)  # their devices wait, too
             return
         self.inner = self._meet(act)
