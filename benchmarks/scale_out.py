@@ -121,8 +121,8 @@ def scale_out() -> Iterator[Result]:
 
 
 def processes_in_pool() -> Iterator[Result]:
-    """Real worker processes of the NumPy engine (48, or WORKERS): join, one program with collectives, leave; beside 4."""
-    many = _pool(int(os.environ.get("WORKERS", "48")))
+    """Real worker processes of the NumPy engine (200, or WORKERS): join, one program with collectives, leave; beside 4."""
+    many = _pool(int(os.environ.get("WORKERS", "200")))
     few = _pool(4)
     for i, (what, unit) in enumerate((("join", "s"), ("program", "s"), ("leave", "s"), ("memory", "MB/worker"))):
         yield times(f"scale_out_processes-{what}", many[i], few[i], unit)

@@ -26,6 +26,10 @@ class Hosts:
     def several(self) -> bool:
         return len(self.names) > 1
 
+    def host(self, worker: int) -> str:
+        """The name of a worker's host; "" of an unknown one."""
+        return self.of.get(worker, "")
+
     def spanned(self, workers: Iterable[int]) -> int:
         """The number of hosts of these workers."""
         return len({self.of.get(w, "") for w in workers})
@@ -35,7 +39,7 @@ class Hosts:
         several."""
         if worker in holders:
             return worker
-        near = [h for h in holders if self.of.get(h, "") == self.of.get(worker, "")] or holders
+        near = [h for h in holders if self.host(h) == self.host(worker)] or holders
         return near[turn % len(near)]
 
     @property

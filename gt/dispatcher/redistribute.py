@@ -91,21 +91,22 @@ def _reduced(spec: Spec, source: Layout, dim: int, hosts: Hosts) -> int:
 
 
 def _moved(shape: Shape, source: Layout, target: Layout, hosts: Hosts) -> int:
+    """The elements that workers lack; elements that none of its host's workers has are multiplied by their cost."""
     has = _boxes(source, shape)
-    total = 0
+    on_host: dict[str, set[Box]] = {}  # boxes are equal or disjoint
+    if hosts.several:
+        for worker, box in has.items():
+            on_host.setdefault(hosts.host(worker), set()).add(box)
+    crossing, total = hosts.crossing, 0
     for worker, want in _boxes(target, shape).items():
         both = _common(want, has[worker]) if worker in has else None
         lacks = _numel(want[1]) - (_numel(both[1]) if both else 0)
-        total += lacks if not lacks or not hosts.several else _weighed(worker, want, lacks, has, hosts)
+        if lacks and on_host:
+            near = on_host.get(hosts.host(worker), ())
+            crosses = max(0, _numel(want[1]) - sum(_numel(both[1]) for box in near if (both := _common(want, box))))
+            lacks = int(lacks - crosses + crosses * crossing)
+        total += lacks
     return total
-
-
-def _weighed(worker: int, want: Box, lacks: int, has: dict[int, Box], hosts: Hosts) -> int:
-    """The elements that a worker lacks; elements that none of its host's workers has are multiplied by their cost."""
-    near = {box for w, box in has.items() if hosts.spanned((w, worker)) == 1}  # boxes are equal or disjoint
-    there = sum(_numel(both[1]) for box in near if (both := _common(want, box)))
-    crosses = max(0, _numel(want[1]) - there)
-    return int(lacks - crosses + crosses * hosts.crossing)
 
 
 class Redistribution:

@@ -70,3 +70,25 @@ def test_the_tensors_of_a_worker_that_leaves_stay_on_its_host(hosts: Hosts) -> N
     staying = [state(1, 1000), state(2, 0), state(3, 0)]
     assert elsewhere(Layout.on(0), 0, staying) == Layout.on(2)
     assert elsewhere(Layout.on(0), 0, staying, hosts) == Layout.on(1)
+
+
+class Counted(dict):
+    """Counts how often a value is looked up."""
+
+    looked_up = 0
+
+    def get(self, key: object, default: object = None) -> object:
+        self.looked_up += 1
+        return super().get(key, default)
+
+
+def test_the_cost_of_a_move_takes_work_in_proportion_to_the_workers() -> None:
+    found = {}
+    for workers in (64, 256):
+        hosts, mesh = Hosts(), Mesh((workers,), tuple(range(workers)))
+        for worker in range(workers):
+            hosts.add(worker, f"host{worker // 8}")
+        hosts.of = Counted(hosts.of)
+        cost(Spec((workers, workers), float32), Layout(mesh, (Shard(0),)), Layout(mesh, (Shard(1),)), hosts)
+        found[workers] = hosts.of.looked_up
+    assert found[256] == 4 * found[64] <= 3 * 256
