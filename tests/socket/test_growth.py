@@ -71,7 +71,7 @@ def test_sessions_that_come_and_go_leave_the_server_as_it_was(processes: Process
     processes.worker(port)
     script = processes.script(
         """
-        import sys, json, time, gt, numpy as np, psutil
+        import gc, sys, json, time, gt, numpy as np, psutil
         pids = [int(a) for a in sys.argv[2:]]
         def visit():
             gt.connect(sys.argv[1])
@@ -88,6 +88,7 @@ def test_sessions_that_come_and_go_leave_the_server_as_it_was(processes: Process
         while not settled() and time.monotonic() < deadline: time.sleep(0.05)
         sizes = []
         for _ in range(5):  # memory of a session that has just ended comes and goes; memory that is kept stays
+            gc.collect()  # sessions are cycles, which Python frees when it comes to it
             sizes.append(state()[0])
             visit()
             time.sleep(0.2)

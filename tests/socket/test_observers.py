@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from processes import Processes, free_port
+from processes import Processes, free_port, until
 
 import gt
 from gt.client.here import here
@@ -28,6 +28,7 @@ def test_a_full_disk_ends_the_instruction_log_is_told_once_and_ends_nobody(proce
     for _ in range(2):
         script = processes.script(WORK, f"localhost:{port}")
         assert script.ended() == 0 and script.out == "fine\n", script.err
+        until(lambda: "instruction log" in server.err, what="the end of the log")  # lines are held back for a moment
     told = [line for line in server.err.splitlines() if "instruction log" in line]
     assert len(told) == 1 and "/dev/full ends here" in told[0] and "No space left" in told[0], server.err
 
