@@ -55,8 +55,8 @@ class Buffer(Tensor, metaclass=_BufferFromData):
 
     >>> norm = gt.nn.Module()
     >>> norm.mean = gt.nn.Buffer(gt.zeros(2))
-    >>> norm.state_dict()
-    OrderedDict([('mean', tensor([0., 0.]))])
+    >>> dict(norm.state_dict())
+    {'mean': tensor([0., 0.])}
     """
 
     persistent: bool = True

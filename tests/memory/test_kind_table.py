@@ -64,7 +64,7 @@ def test_each_thread_has_its_own_scope() -> None:
                     y = x * x
                     assert y.requires_grad == (name == "on")
                 found[name] = np.asarray(y.detach().numpy())
-        except BaseException as error:  # noqa: BLE001: told to the test
+        except BaseException as error:  # told to the test
             errors.append(error)
             turn.abort()
 
