@@ -84,3 +84,21 @@ def test_a_pool_on_ray_outlives_a_node_and_scales(nodes: Any) -> None:
         assert (y.numpy() == a).all(), "what they held was moved"
         assert [m.state for m in pool.members()] == ["running"] * 2
     assert not ray.util.list_named_actors(all_namespaces=True)
+
+
+def test_a_pool_on_ray_grows_while_queues_are_long_and_shrinks_when_idle(nodes: Any) -> None:
+    options = {"max_workers": 2, "every": 1.0, "up_after": 2.0, "down_after": 3.0}
+    with gt.pool("ray", workers=1, backend="numpy", name="grows", **options):
+        until(lambda: len(joined()) == 1, LAUNCH, "one worker")
+        x = gt.randn(600, 600) / 600
+
+        def busy() -> bool:
+            y = x
+            for _ in range(400):  # some seconds, beside which the pause between two looks is short
+                y = y @ x
+            y.sum().item()
+            return len(joined()) == 2
+
+        until(busy, LAUNCH, "a second worker beside a busy one")
+        until(lambda: len(joined()) == 1, LAUNCH, "the idle one has left")
+        assert (gt.ones(2, 2) + 1).sum().item() == 8
