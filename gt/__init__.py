@@ -47,7 +47,7 @@ _FROM = {
     "gt.client.grad_mode": ["no_grad", "enable_grad", "inference_mode", "set_grad_enabled"],
     "gt.client.scope": ["is_grad_enabled"],
     "gt.amp": ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_enabled"],
-    "gt.errors": ["OutOfMemoryError"],
+    "gt.errors": ["OutOfMemory", "OutOfMemoryError"],
     "gt.distributions.draws": ["binomial", "poisson"],
     "gt.func": ["vmap"],
     "gt.files": ["load", "save"],

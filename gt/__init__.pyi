@@ -87,6 +87,7 @@ from . import testing as testing
 from . import utils as utils
 from . import version as version
 from gt.amp import GradScaler as GradScaler
+from gt.errors import OutOfMemory as OutOfMemory
 from gt.errors import OutOfMemoryError as OutOfMemoryError
 from gt.persistent import PersistentKernel as PersistentKernel
 from gt.config import ShardConfig as ShardConfig

@@ -84,4 +84,5 @@ class Admission:
         if user.clients and there >= user.clients:
             raise ProtocolError(f"user {user.name} has {there} clients already, its maximum")
         client.user, client.weight = user, hello.weight * PRIORITIES[hello.priority]
+        client.interactive = hello.priority == "interactive"
         client.memory = min([bytes for bytes in (hello.memory, user.memory) if bytes], default=0)

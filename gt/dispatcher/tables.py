@@ -183,15 +183,16 @@ class Client:
     number: int = 0  # as `gt ps` shows it
     user: User = OWNER
     weight: float = 1.0  # weight of its share of a worker's time
+    interactive: bool = False  # its kernels go first on a device
     memory: int = 0  # quota of bytes on each worker; 0: none
     seconds: float = 0.0  # largest device time on one worker
 
     def introduction(self) -> Came | None:
         """The message with its share and limits for workers; None for the default share without limits."""
         user = self.user
-        if self.weight == 1.0 and not self.memory and not user.name:
+        if self.weight == 1.0 and not self.memory and not user.name and not self.interactive:
             return None
-        return Came(self.name, self.weight, self.memory, user.name, user.weight, user.memory)
+        return Came(self.name, self.weight, self.memory, user.name, user.weight, user.memory, self.interactive)
 
 
 @dataclass(slots=True)

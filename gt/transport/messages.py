@@ -302,7 +302,8 @@ class Drain(Message, frozen=True, tag=33):
 
 class Came(Message, frozen=True, tag=34):
     """To a worker: a client has connected, with its weight where clients take turns, and the most bytes of the client and of
-    all clients of its user on this worker, 0 for no limit. `user` is "" if users have no keys of their own."""
+    all clients of its user on this worker, 0 for no limit. `user` is "" if users have no keys of their own. The kernels of an
+    `interactive` client go first on a device that knows priorities."""
 
     client: str
     weight: float = 1.0
@@ -310,6 +311,7 @@ class Came(Message, frozen=True, tag=34):
     user: str = ""
     user_weight: float = 1.0
     user_memory: int = 0
+    interactive: bool = False
 
 
 Any_ = (

@@ -77,6 +77,7 @@ SHARES: Described = {
     "bytes": "memory of its tensors, each buffer once",
     "memory": "its quota; 0 for none",
     "moved": "bytes of its tensors that lie in host memory",
+    "stream_priority": "on a GPU, of the stream that its kernels are on: below 0 they go first",
 }
 REPLAY: Described = {
     "traces_found": "stretches of this script's stream that were found to repeat",

@@ -145,8 +145,11 @@ class ClientTurns:
         return (share.seconds if share else 0.0) + self.clock() - self.began
 
     def stats(self) -> dict[str, Any]:
-        queue = self.queue
-        return {"queue": queue.instructions, "preemptions": queue.preemptions, "shares": queue.stats()}
+        queue, streams = self.queue, self.core.streams
+        shares = queue.stats()
+        for client, own in shares.items():
+            own.update(streams.stats(client) if streams is not None else {})
+        return {"queue": queue.instructions, "preemptions": queue.preemptions, "shares": shares}
 
     def _parked(self) -> str | None:
         return self.core.parked.run.client if self.core.parked is not None else None

@@ -21,7 +21,6 @@ from gt.transport.auth import NO_KEYS, WORKER, Keys, admit_users, role
 from gt.transport.debug_output import See
 from gt.transport.events import Listen, WorkerReport
 from gt.transport.messages import (
-    PRIORITIES,
     VERSION,
     Aborted,
     Ask,
@@ -339,7 +338,7 @@ class Shell:
             self.core.dropped += 1
             self._left(came.client)
         self.turns.queue.introduce(came)
-        if self.core.streams is not None and came.weight >= PRIORITIES["interactive"]:
+        if self.core.streams is not None and came.interactive:
             self.core.streams.prefer(came.client)
 
     def _attach(self, client: str, peer: Any, word: Attach) -> None:

@@ -13,6 +13,7 @@ import torch
 import gt
 from gt.client.scope import HERE, Scope
 from gt.testing import cluster
+from gt.worker.engine.torch.client_streams import ClientStreams
 from gt.worker.engine.torch.graph_numbers import HALF, SLOTS, GraphNumbers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "socket"))
@@ -55,6 +56,37 @@ def test_clients_have_streams_of_their_own_and_their_own_values() -> None:
         HERE.scope = Scope(sessions[0])
 
 
+def test_kernels_of_an_interactive_client_go_first_and_times_are_those_of_events() -> None:
+    streams, at = ClientStreams(torch.device("cuda")), torch.device("cuda")
+    streams.prefer("i")
+    large, small = torch.randn(8192, 8192, device=at), torch.randn(512, 512, device=at)
+
+    def timed() -> torch.cuda.Event:
+        made = torch.cuda.Event(enable_timing=True)
+        made.record(torch.cuda.current_stream())
+        return made
+
+    for _ in range(3):  # the first makes what libraries keep for each stream
+        torch.cuda.synchronize(at)
+        events = []
+        for client, operand, products in (("n", large, 12), ("i", small, 20)):
+            streams.begin(client)
+            events.append(timed())
+            for _ in range(products):
+                operand @ operand
+            events.append(timed())
+            streams.end(client)
+        began, ended, interactive_began, interactive_ended = events
+        torch.cuda.synchronize(at)
+        charged = streams.measured()
+    assert streams.streams["n"][0].priority == 0 and streams.streams["i"][0].priority < 0
+    whole, before = began.elapsed_time(ended), began.elapsed_time(interactive_ended)
+    assert before < whole / 2, f"launched behind {whole:.1f} ms of another's, they ended after {before:.1f}"
+    own = interactive_began.elapsed_time(interactive_ended)
+    assert charged["i"][0] * 1e3 == pytest.approx(own, rel=0.2, abs=0.05)
+    assert (charged["i"][0] + charged["n"][0]) * 1e3 == pytest.approx(whole, rel=0.05)
+
+
 def test_numbers_of_a_graph_do_not_wait_for_what_its_stream_was_given_before() -> None:
     at, last = torch.device("cuda"), torch.zeros(2, dtype=torch.float64, device="cuda")
     given = GraphNumbers((0.0, 0), at)
@@ -87,7 +119,9 @@ def test_two_trainers_and_a_reader_share_a_gpu(tmp_path: Path) -> None:
             assert (gt.full((64, 64), float(reads)) @ gt.eye(64)).sum().item() == 4096.0 * reads
             reads += 1
         shares = gt.debug.clients()
+        streams = [share.get("stream_priority", 0) for share in gt.debug.get_worker_stats()["w"]["shares"].values()]
         gt.disconnect()
+        assert sorted(p < 0 for p in streams) == [False] * (len(streams) - 1) + [True], "the interactive one's alone goes first"
         assert reads > 20 and any(row["seconds"] > 0 for row in shares) and threading.active_count() < 50
         for trainer in trainers:
             assert trainer.out.splitlines()[-1] == alone, "the numbers are those of a trainer alone"

@@ -41,7 +41,7 @@ EACH = [
     m.Refuse("c", "why"),
     m.Progress("c", 1),
     m.Drain(),
-    m.Came("c", 2.0, 1 << 30, "alice", 1.5, 1 << 31),
+    m.Came("c", 2.0, 1 << 30, "alice", 1.5, 1 << 31, True),
     m.Attach("c", b"\0token"),
     m.Attached(0, True),
     m.Value(9, (8, 2, 2), (0, 0), (2, 2), 1, (5, 0, 8)),

@@ -654,10 +654,13 @@ def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Conve
 
 def test_workers_are_told_of_a_client_s_share_and_memory_those_that_come_later_too(talk: Conversation) -> None:
     talk.worker()
-    came = Mail("w0", Came("c", 8.0, 1 << 20))
+    came = Mail("w0", Came("c", 8.0, 1 << 20, interactive=True))
     assert came in talk("c", Hello(VERSION, "", "here", 7, 2.0, "interactive", 1 << 20))
     assert Mail("w1", came.message) in talk.worker("w1")
     assert not [m for m in talk("d", Hello(VERSION, "", "here", 7)) if m.peer.startswith("w")], "an ordinary client"
+    said = [m.message for m in talk("e", Hello(VERSION, "", "here", 7, 0.25, "interactive")) if m.peer == "w0"]
+    assert said == [Came("e", interactive=True)], "by its priority, whatever its weight"
+    assert Mail("w0", Came("f", 5.0)) in talk("f", Hello(VERSION, "", "here", 7, 5.0)), "and not by its weight"
 
 
 @pytest.mark.parametrize("weight, priority", [(1e9, "normal"), (0.0, "normal"), (float("nan"), "normal"), (1.0, "urgent")])

@@ -176,7 +176,40 @@ def test_time_in_which_clients_ran_side_by_side_is_divided_among_them_and_charge
             found += [(client, seconds) for client, seconds, _ in time.measured()]
         assert sorted(found) == [(c, pytest.approx(ms / 1e3)) for c, ms in sorted(want)], steps
         assert sum(seconds for _, seconds in found) == pytest.approx(0.006), "the device was busy for so long"
-        assert not time.turns and not time.running and time.base_at == 2001
+        assert not time.turns and time.running == [0, 0] and time.base_at == 2001
+
+
+def test_time_in_which_an_interactive_client_s_kernels_go_first_is_charged_to_it_alone() -> None:
+    spans = [("a", 0, 6), ("b", 0, 8), ("i", 1, 3), ("j", 2, 4)]
+    time = DeviceTime()
+    for client, begins, ends in spans:
+        time.add(client, Event(begins), Event(ends), first=client in "ij")
+    Event.now = 10.0
+    found = {client: seconds * 1e3 for client, seconds, _ in time.measured()}
+    assert found == pytest.approx({"i": 1.5, "j": 1.5, "a": 0.5 + 1.0, "b": 0.5 + 1.0 + 2.0})
+    assert sum(found.values()) == pytest.approx(8.0), "the device was busy for so long"
+
+
+def test_a_user_gets_no_more_by_calling_its_trainer_interactive() -> None:
+    """A device that executes what goes first before all else; two users of one weight, each of whose calls takes 3 ms."""
+    queue, left, began, now = FairQueue(), dict[str, float](), dict[str, float](), 0.0
+    done, time = {"first": 0, "other": 0}, DeviceTime()
+    for client in done:
+        queue.introduce(Came(client, 4.0 if client == "first" else 1.0, 0, client, 1.0, 0, client == "first"))
+        for _ in range(1000):
+            queue.put(client, Run(client, 1, (), []), 0.0)
+    while now < 1500.0:
+        while (client := queue.next(None, (), left.__contains__)) is not None:
+            queue.take(client, now)
+            left[client], began[client] = 3.0, now
+        running = "first" if "first" in left else "other"
+        now += left.pop(running)
+        Event.now = now
+        time.add(running, Event(began[running]), Event(now), first=running == "first")
+        done[running] += 1
+        for client, seconds, _ in time.measured():
+            queue.charge(client, seconds)
+    assert done["first"] / done["other"] == pytest.approx(1.0, rel=0.05), done
 
 
 def test_events_of_turns_that_are_done_serve_others() -> None:

@@ -134,7 +134,7 @@ class ClientStreams:
 
     def end(self, client: str) -> None:
         self.use(client)
-        turn = self.time.add(client, self.began, self._mark(timed=True), self.launched)
+        turn = self.time.add(client, self.began, self._mark(timed=True), self.launched, client in self.preferred)
         if self.launched:
             self.flights.setdefault(client, InFlight()).add(turn)
             if self.ordered and client not in self.preferred:
@@ -194,6 +194,10 @@ class ClientStreams:
                 found.append(answer())
         self.answers = kept
         return found
+
+    def stats(self, client: str) -> dict[str, int]:
+        """The priority of a client's stream, once it has one; what has a lower number goes first."""
+        return {"stream_priority": self.streams[client][0].priority} if client in self.streams else {}
 
     def pending(self) -> bool:
         """Whether to poll again soon."""

@@ -1,5 +1,6 @@
 """Device time of clients' turns, by events at their beginnings and ends. Turns of several clients run side by side: while they
-do, each is charged an equal part of the time, so that all charges together are the time that the device was busy."""
+do, each is charged an equal part of the time, so that all charges together are the time that the device was busy. While turns
+of interactive clients are under way, whose kernels go first, the time is theirs."""
 
 from __future__ import annotations
 
@@ -14,28 +15,29 @@ LONG = 1000.0  # milliseconds from the event that others are compared with: CUDA
 class OpenTurn:
     """A turn that the device may not have ended."""
 
-    __slots__ = ("client", "begins", "ends", "calls", "begun", "done", "part")
+    __slots__ = ("client", "begins", "ends", "calls", "first", "begun", "done", "part")
 
-    def __init__(self, client: str, begins: Any, ends: Any, calls: int) -> None:
-        self.client, self.begins, self.ends, self.calls = client, begins, ends, calls
+    def __init__(self, client: str, begins: Any, ends: Any, calls: int, first: bool) -> None:
+        self.client, self.begins, self.ends, self.calls, self.first = client, begins, ends, calls, first
         self.begun = self.done = False  # as far as is known; the events of one that is done belong to other turns
-        self.part = 0.0  # `DeviceTime.part` at its beginning
+        self.part = 0.0  # that of `DeviceTime.parts` at its beginning
 
 
 class DeviceTime:
-    """The integral of 1 over the number of turns under way, `part`, goes up to the last beginning or end that is known, `at`.
-    What a turn is charged is its difference between the turn's end and its beginning."""
+    """The integral of 1 over the number of turns under way goes up to the last beginning or end that is known, `at`. What a
+    turn is charged is its difference between the turn's end and its beginning. There are two: of the turns whose kernels go
+    `first`, and of the others, which stands still while there are such."""
 
     def __init__(self) -> None:
         self.turns: dict[str, deque[OpenTurn]] = {}  # by client, whose turns the device executes one after another
-        self.part = self.at = 0.0  # milliseconds
-        self.running = 0  # turns that have begun and not ended
+        self.at, self.parts = 0.0, [0.0, 0.0]  # milliseconds; of the others, and of those that go first
+        self.running = [0, 0]  # turns that have begun and not ended, the same two
         self.spare: list[Any] = []  # events of turns that are done: to make one takes as long as to record four
         self.base: Any = None  # an event, and when it was
         self.base_at = 0.0
 
-    def add(self, client: str, begins: Any, ends: Any, calls: int = 0) -> OpenTurn:
-        turn = OpenTurn(client, begins, ends, calls)
+    def add(self, client: str, begins: Any, ends: Any, calls: int = 0, first: bool = False) -> OpenTurn:
+        turn = OpenTurn(client, begins, ends, calls, first)
         self.turns.setdefault(client, deque()).append(turn)
         return turn
 
@@ -52,11 +54,11 @@ class DeviceTime:
         for at, ends, turn in points:
             self._advance(at)
             if ends:
-                self.running -= 1
-                found.append((turn.client, (self.part - turn.part) / 1e3, turn.calls))
+                self.running[turn.first] -= 1
+                found.append((turn.client, (self.parts[turn.first] - turn.part) / 1e3, turn.calls))
             else:
-                self.running += 1
-                turn.part = self.part
+                self.running[turn.first] += 1
+                turn.part = self.parts[turn.first]
         if last[0] - self.base_at > LONG:
             self.base, self.base_at = last[2].ends, last[0]
         for turn in ended:
@@ -91,7 +93,8 @@ class DeviceTime:
     def _advance(self, at: float) -> None:
         """Go on to this time. One just before the last, of an event that was not seen yet when that was, counts as the last."""
         if at > self.at:
-            self.part += (at - self.at) / self.running if self.running else 0.0
+            first = self.running[True] > 0
+            self.parts[first] += (at - self.at) / (self.running[first] or 1)
             self.at = at
 
     def _when(self, event: Any) -> float:
