@@ -89,10 +89,10 @@ class Early:
     """A tracer's guesses. `begins` are the first tokens of traces that it may call early."""
 
     def __init__(
-        self, number: Callable[[], int], kinds: dict[int, Kind], programs: dict[int, Program],
-        define: Callable[[Program], None],
-    ) -> None:  # fmt: skip
-        self.number, self.kinds, self.programs, self.define = number, kinds, programs, define
+        self, number: Callable[[], int], kinds: dict[int, Kind], programs: dict[int, Program], defined: list[Program]
+    ) -> None:
+        # The tracer's own tables, and not the tracer: a cycle of the two would keep their stretches until Python collects cycles.
+        self.number, self.kinds, self.programs, self.defined = number, kinds, programs, defined
         self.on = environment.EARLY.value()
         self.idle = False  # a read was sent, so that the workers are idle when the client continues
         self.looked = False  # whether the stream was checked for an early call since the last read
@@ -253,9 +253,9 @@ class Early:
             if trace.live_results:  # else no result of it is used
                 split = before_updates(self.programs[trace.number], self.number(), self.number())
             if split is not None:
-                for part in (split.first, split.rest):
-                    if part is not None:
-                        self.define(part.program)
+                parts = [part.program for part in (split.first, split.rest) if part is not None]
+                self.defined += parts
+                self.programs.update((program.number, program) for program in parts)
                 self.begins.add(trace.tokens[0])
             self.guesses[trace.number] = Guess(trace, split) if split is not None else None
         return self.guesses.get(trace.number)

@@ -43,7 +43,7 @@ class Tracer:
         self.forms: dict[int, list[Raw]] = {}  # by first token, the longest first
         self.seen: OrderedDict[tuple, list[list[tuple]]] = OrderedDict()  # stretches, by the tokens of their ops
         self.plain: set[int] = set()  # tokens of ops that may be part of a trace
-        self.defined: list[Program] = []
+        self.defined: list[Program] = []  # to be sent with the next batch
         self.programs: dict[int, Program] = {}  # programs that can be called, by number
         self.dropped: list[int] = []
         self.compiled: set[str] = set()  # signals with `compile: true`
@@ -52,7 +52,7 @@ class Tracer:
         self.asked_for: Callable[[int], Any] = lambda result: None  # set by the session
         self.line: Callable[[int], str] = lambda result: ""  # the user's line of a result, in short
         self.found = self.hits = self.saved = 0
-        self.early = Early(number, kinds, self.programs, self._send_program)
+        self.early = Early(number, kinds, self.programs, self.defined)
         self.repeats = Repeats(self.early)
         self.learned = False  # whether the current batch had a stretch that may become a trace, or changed one
         self.matched: Raw | None = None  # the form that the last call was found by
@@ -329,10 +329,8 @@ class Tracer:
 
     def define(self, trace: Trace) -> None:
         """Send a trace's program with the next batch."""
-        self._send_program(program_of(trace, self.compiled, self.line))
-
-    def _send_program(self, program: Program) -> None:
         self.repeats.clear()
+        program = program_of(trace, self.compiled, self.line)
         self.defined.append(program)
         self.programs[program.number] = program
 
@@ -384,7 +382,8 @@ class Tracer:
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
         """Definitions for the next batch, and numbers that will not be called again."""
-        defined, self.defined = tuple(map(write, self.defined)), []
+        defined = tuple(map(write, self.defined))
+        self.defined.clear()
         dropped, self.dropped = tuple(self.dropped), []
         return defined, dropped
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections import Counter
 from itertools import count
 from typing import Any
@@ -116,3 +118,17 @@ def test_batches_that_come_again_are_sent_as_if_they_had_not(seed: int) -> None:
         )  # fmt: skip
         weight, first = last, first + 10
     assert used[True] > 20
+
+
+def test_a_tracer_and_its_stretches_end_without_the_collector_of_cycles() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        tracer = made()
+        run(tracer, 12, cuts=False)
+        assert tracer.hits and tracer.seen
+        end = weakref.ref(tracer)
+        del tracer
+        assert end() is None
+    finally:
+        gc.enable()
