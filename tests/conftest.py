@@ -1,4 +1,4 @@
-"""What all tests share: a deadline each, and a quiet environment."""
+"""Shared by all tests: a deadline each, and a quiet environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as a worker on a CPU has it
 
-# Python keeps the compiled form of GT's files, here and in all that tests start, whatever the caller says: to compile them anew
+# Python keeps the compiled form of GT's files, here and in all that tests start, whatever the caller sets: to compile them anew
 # is half of the CPU time that a process takes to start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded stays: no collection of garbage need look through PyTorch and thousands of tests again."""
+    """Loaded modules stay: no collection of garbage need look through PyTorch and thousands of tests again."""
     gc.freeze()
 
 
@@ -59,14 +59,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# Variables that change how GT computes and not what: the suite holds with each of them (`make test-variants`). All others of
-# the caller's are taken away.
+# Variables that change the way GT computes and no result: the suite holds with each of them (`make test-variants`). All
+# others of the caller's are taken away.
 VARIANTS = ("GT_AUTO_COMPILE", "GT_NATIVE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def plain_environment() -> Iterator[None]:
-    """No variable of the caller's changes what GT does here, but for those of VARIANTS."""
+    """No variable of the caller's changes GT's behaviour here, but for those of VARIANTS."""
     saved = {k: os.environ.pop(k) for k in list(os.environ) if k.startswith("GT_") and k not in VARIANTS}
     yield
     os.environ.update(saved)
@@ -74,7 +74,7 @@ def plain_environment() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`@pytest.mark.default("GT_TRACE")`: a test of what that variable decides runs without the caller's."""
+    """`@pytest.mark.default("GT_TRACE")`: a test of that variable's effect runs without the caller's."""
     for name in {name for mark in request.node.iter_markers("default") for name in mark.args}:
         assert name in VARIANTS, name
         if name == "GT_NATIVE" and os.environ.get(name):  # it was read when GT was loaded

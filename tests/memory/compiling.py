@@ -18,7 +18,7 @@ from tests.conftest import DEADLINE
 
 @contextmanager
 def compiling(replay: bool = True) -> Iterator[Cluster]:
-    """Whether its worker compiles is the environment's business; what it says of it is in `c.lines`."""
+    """The environment decides whether its worker compiles; the worker's lines about it are in `c.lines`."""
     with cluster(1, "pytorch") as c:
         c.lines = []  # type: ignore[attr-defined]
         c.workers[0].engine.clock = time.perf_counter

@@ -64,7 +64,7 @@ def check(row: Row, data: st.DataObject) -> None:
         else:
             found = several(apply(row, tuple(tensors), kind.statics))
         assert_same(kind, [f.numpy() for f in found], wanted, f"{kind}", (1e-4, 1e-4))
-        for t, o, s in zip(tensors, operands, kind.ins):  # what was reduced on the way is what it was, but for terms' rounding
+        for t, o, s in zip(tensors, operands, kind.ins):  # operands reduced on the way are unchanged, but for terms' rounding
             if isinstance(t, gt.Tensor):
                 assert_close(t.numpy(), o, s, f"an operand of {kind}", max((1e-6, 1e-6), samples.coarsest(kind)))
         t = None

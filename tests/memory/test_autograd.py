@@ -158,7 +158,7 @@ def test_no_grad_ends_also_where_something_is_raised() -> None:
 
 
 @pytest.mark.usefixtures("pool")
-def test_leaves_and_their_results_know_what_they_are() -> None:
+def test_is_leaf_and_grad_fn_of_leaves_and_results() -> None:
     x = gt.ones(2, requires_grad=True)
     y = x * 2
     assert x.is_leaf and not y.is_leaf and y.requires_grad and not y.detach().requires_grad
@@ -185,7 +185,7 @@ def test_in_place_changes_of_a_leaf_are_refused_and_those_of_results_are_on_the_
 
 @pytest.mark.usefixtures("pool")
 def test_changing_a_variable_after_its_use_does_not_change_gradients() -> None:
-    """Values never change, so what the tape holds is what was used: `x.data` changes without a word, as in PyTorch."""
+    """Values never change, so the tape holds the values that were used: `x.data` changes without a word, as in PyTorch."""
     x = gt.full((2,), 3.0, requires_grad=True)
     loss = (x * x).sum()
     x.data.zero_()

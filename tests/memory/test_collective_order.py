@@ -25,7 +25,7 @@ def in_turns(seed: int) -> Iterator[tuple[Cluster, list[ScheduledWorker]]]:
 
 
 def rounds(seed: int, count: int) -> tuple[Cluster, list[ScheduledWorker]]:
-    """Distributed clients beside others, each with a few tensors that it computes with; every value is looked at."""
+    """Distributed clients and others, each with a few tensors that it computes with; every value is compared."""
     with in_turns(seed) as (made, sites):
         random = Random(seed + 1)
         scopes = [Scope(s) for s in (made.sessions[0], *(made.session() for _ in range(DISTRIBUTED + SINGLE - 1)))]

@@ -66,7 +66,7 @@ def count(made: Cluster, name: str) -> list[float]:
 
 
 def run(engine: str, log: bool = False, device: str = "cpu") -> tuple[list[float], dict[str, list[float]], str]:
-    """Losses, what the two workers count, and the log."""
+    """Losses, the statistics of the two workers, and the log."""
     with cluster(2, engine) as made:
         out = io.StringIO()
         if log:
@@ -88,8 +88,10 @@ def run(engine: str, log: bool = False, device: str = "cpu") -> tuple[list[float
         return losses, {name: count(made, name) for name in names}, out.getvalue()
 
 
-def test_the_log_changes_neither_what_is_compiled_nor_how_sharded_programs_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inductor, "build", lambda function, samples: function)  # what is compiled counts here, not its speed
+def test_the_log_changes_neither_compilation_nor_sharded_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        inductor, "build", lambda function, samples: function
+    )  # the number of compiled programs matters here, not their speed
     run("numpy")  # the first program of a process frees its tensors at other places
     plain, counts, _ = run("pytorch")
     logged, counts_logged, lines = run("pytorch", log=True)
@@ -98,7 +100,7 @@ def test_the_log_changes_neither_what_is_compiled_nor_how_sharded_programs_run(m
     assert logged == plain
     sent = [line.split("| ") for line in lines.splitlines() if "WORKER_SEND" in line]
     ended = [float(line.split()[0]) for line in lines.splitlines() if "WORKER_RECV" in line]
-    assert len(ended) == len(sent) and len(set(ended)) > len(ended) / 20, "each worker says when it did what"
+    assert len(ended) == len(sent) and len(set(ended)) > len(ended) / 20, "each worker reports the time of each instruction"
     for worker in ("w0", "w1"):
         ops = [details.split()[0] for _, who, _, details in sent if who.strip() == worker]
         assert ops.count("op=tanh") == STEPS, ops  # each step's, though they come as one call
@@ -112,7 +114,7 @@ def test_programs_between_collectives_are_compiled_on_devices_too(monkeypatch: p
     np.testing.assert_allclose(losses, run("numpy")[0], rtol=1e-5)
 
 
-def test_an_engine_that_compiles_nothing_says_so() -> None:
+def test_an_engine_that_compiles_nothing_warns() -> None:
     with pytest.warns(UserWarning, match="compile: true is not obeyed: the numpy engine compiles nothing"):
         _, counts, _ = run("numpy")
     assert min(counts["fallbacks"]) >= 1, counts

@@ -1,4 +1,4 @@
-"""Traces that are compiled: the compiled callable really runs, gives what the straight-line function gives, and where it
+"""Traces that are compiled: the compiled callable really runs, gives the results of the straight-line function, and where it
 cannot be had or is wrong, that is counted and said."""
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def test_one_trace_at_a_time_is_compiled_while_the_others_are_served(auto: Any) 
 
 
 @pytest.mark.default("GT_AUTO_COMPILE")
-def test_a_signal_that_says_compile_has_its_ops_compiled_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_with_compile_true_has_its_ops_compiled_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inductor, "build", as_it_is)
 
     def step(i: int) -> Any:
@@ -221,7 +221,7 @@ from gt.testing import cluster
 from gt.worker.engine.torch import inductor
 
 class Refused(Exception):
-    def __del__(self):  # the compiler is done; what its thread still frees takes a while
+    def __del__(self):  # the compiler is done; its thread frees memory a while longer
         time.sleep(0.3)
         print("freed", flush=True)
 

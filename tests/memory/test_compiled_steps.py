@@ -13,7 +13,7 @@ import torch
 import gt
 from gt.testing import cluster
 
-# It is about what GT_TRACE decides; compiled code, as the others have it, rounds otherwise than to the same bits.
+# A test of GT_TRACE's effect; compiled code, as with the other variables, does not round to the same bits.
 pytestmark = pytest.mark.default("GT_TRACE", "GT_AUTO_COMPILE", "GT_WORKER_BATCH_SIZE")
 
 STEPS = 14
@@ -44,7 +44,7 @@ def stepper(loss_of: Callable[..., Any], optimizer: Any) -> Callable[..., Any]:
 
 
 def train(lib: Any, name: str, compiled: bool, between: Callable[[Any, int], None]) -> tuple[list, Any, Any]:
-    """Losses and parameters of a small regression, what ran, and the optimizer."""
+    """Losses and parameters of a small regression, the step, and the optimizer."""
     draw = np.random.default_rng(0)
     start = [draw.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (16,), (16, 4))]
     x, y = (lib.tensor(draw.standard_normal(shape).astype(np.float32)) for shape in ((32, 8), (32, 4)))
@@ -60,7 +60,7 @@ def train(lib: Any, name: str, compiled: bool, between: Callable[[Any, int], Non
 
 
 def compare(name: str, between: Callable[[Any, int], None]) -> Any:
-    """The compiled step, after it did what PyTorch and the plain step do."""
+    """The compiled step, once its numbers were compared with PyTorch's and the plain step's."""
     with cluster(1, "pytorch"):
         mine, run, optimizer = train(gt, name, True, between)
         plain, _, other = train(gt, name, False, between)
@@ -120,7 +120,7 @@ def test_groups_whose_rates_were_equal_may_part() -> None:
     assert sum(run.again.values()) == run.captures - 1 <= 2
 
 
-def test_a_schedule_beside_it_is_followed() -> None:
+def test_a_learning_rate_schedule_is_followed() -> None:
     found = {}
     for compiled in (True, False):
         with cluster(1, "numpy"):
@@ -221,7 +221,7 @@ def test_autocast_is_told_apart() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_known_of_a_function_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_captures_of_a_function_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from gt.client import compile as module
 
     monkeypatch.setattr(module, "KNOWN", 4)

@@ -47,7 +47,7 @@ def board() -> DashboardState:
     return made
 
 
-def test_the_page_holds_what_it_shows_at_first_and_loads_nothing_from_elsewhere(board: DashboardState) -> None:
+def test_the_page_holds_its_first_state_and_loads_nothing_from_elsewhere(board: DashboardState) -> None:
     status, text = get(application(board, KEY), "/", SHOWN)
     begin = text.index('type="application/json">') + len('type="application/json">')
     first = json.loads(text[begin : text.index("</script>", begin)])

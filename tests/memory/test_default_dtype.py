@@ -71,7 +71,7 @@ def name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
-def test_what_names_no_dtype_has_the_default_s(name: str) -> None:
+def test_a_result_without_a_named_dtype_has_the_default(name: str) -> None:
     assert gt.get_default_dtype() is getattr(gt, name)
     wrong = []
     for what, make in MADE.items():

@@ -84,7 +84,7 @@ def test_a_block_of_a_script_is_diagnosed_at_its_lines(capsys: pytest.CaptureFix
     assert "the same array" in capsys.readouterr().out
 
 
-def test_the_host_report_names_versions_and_what_is_missing_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_report_names_versions_and_missing_packages_with_their_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gt.watch.host.version", lambda package: "" if package == "textual" else "1.2.3")
     monkeypatch.setattr("gt.watch.host.devices", lambda: iter(()))
     found = report()

@@ -14,7 +14,7 @@ from gt.client import early
 from gt.testing import Cluster, cluster
 from tests.nn.compare import ENGINES, numbers
 
-pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
 
 def eager_to_guess(c: Cluster, on: bool = True) -> early.Early:
@@ -160,7 +160,7 @@ def body(ops: list[str], state: dict[str, Any], scale: float) -> None:
 
 @given(st.lists(BODY, min_size=1, max_size=3), st.lists(st.integers(0, 5), min_size=12, max_size=40), st.integers(0, 3))
 @settings(max_examples=20, deadline=None)
-def test_programs_that_branch_on_what_they_read_give_the_same_numbers(
+def test_programs_that_branch_on_a_read_value_give_the_same_numbers(
     bodies: list[list[str]], plan: list[int], rule: int
 ) -> None:
     def run(on: bool) -> list[Any]:

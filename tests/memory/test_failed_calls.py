@@ -14,7 +14,7 @@ from gt.errors import RemoteError
 from gt.testing import cluster
 from gt.worker.engine.torch.engine import TorchEngine
 
-pytestmark = pytest.mark.default("GT_TRACE")  # it is about what it decides
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 MB = 1 << 20
 HUGE = 1 << 47  # elements: more bytes than there are addresses
 Step = Callable[[gt.Tensor, gt.Tensor], tuple[gt.Tensor, ...]]
@@ -49,7 +49,7 @@ def with_a_lost_input(x: gt.Tensor, lost: gt.Tensor) -> tuple[gt.Tensor, ...]:
 
 @pytest.mark.parametrize("engine", ["numpy", "pytorch"])
 @pytest.mark.parametrize("step", [over_the_quota, without_room, with_a_lost_input])
-def test_only_what_depends_on_a_failure_is_an_error_with_replay_as_without(step: Step, engine: str) -> None:
+def test_only_values_that_depend_on_a_failure_fail_with_replay_as_without(step: Step, engine: str) -> None:
     def rounds(replay: bool) -> tuple[list[Any], Any]:
         with cluster(1, engine, memory=MB if step is over_the_quota else 0) as made:
             if not replay:

@@ -99,7 +99,7 @@ def test_a_step_of_forty_parameters_is_a_few_instructions_and_replays(workers: i
         assert c.sessions[0].tracer.hits > 3 and c.sessions[0].tracer.saved > 40 * 3  # type: ignore[union-attr]
 
 
-def test_what_is_written_over_is_freed_behind_its_own_update() -> None:
+def test_an_overwritten_value_is_freed_after_its_own_update() -> None:
     sent: list[tuple] = []
     with cluster(1, "numpy") as c:
         params = [gt.ones(4, requires_grad=True) for _ in range(20)]
@@ -119,7 +119,7 @@ def test_what_is_written_over_is_freed_behind_its_own_update() -> None:
         assert all(p.tolist() == [0.5] * 4 for p in params)
 
 
-def test_state_is_the_same_variables_after_a_step_and_what_was_loaded_is_not_written_to() -> None:
+def test_state_keeps_its_variables_over_a_step_and_loaded_tensors_are_not_written_to() -> None:
     with cluster(1, "numpy"):
         p = gt.ones(2, requires_grad=True)
         p.grad = gt.ones(2)

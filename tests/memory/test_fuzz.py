@@ -48,10 +48,10 @@ def test_hostile_messages_harm_nobody_and_every_read_is_answered(
 
 
 @pytest.mark.parametrize(("workers", "seed", "count"), [(2, 1, 300), pytest.param(3, 2, 3_000, marks=pytest.mark.slow)])
-def test_hostile_clients_whose_collectives_are_under_way_beside_others_harm_nobody(
+def test_hostile_clients_with_collectives_in_flight_harm_nobody(
     workers: int, seed: int, count: int, sessions: list[list[m.Message]]
 ) -> None:
-    """They say what they like, and leave, in the midst of it; workers take turns, and hear of it in any order."""
+    """They send any message, and leave, while collectives are in flight; workers hear of it in any order."""
     fuzz = Fuzz(seed, workers, sessions=sessions, scheduled=True)
     assert fuzz.run(count) == count
     for worker in fuzz.pool.workers:
@@ -72,7 +72,7 @@ def test_messages_with_bytes_changed_are_no_messages_or_are_handled(count: int, 
 
 
 def test_the_fuzzer_notices_a_read_without_an_answer(sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can fail: where reads of what could not be made are forgotten, it does."""
+    """It can fail: it does where reads of failed results are forgotten."""
     get = Stream._get
 
     def forgetful(self: Any, client: Any, ticket: int, id: int, *rest: Any) -> int:
@@ -86,7 +86,7 @@ def test_the_fuzzer_notices_a_read_without_an_answer(sessions: list[list[m.Messa
 def test_the_fuzzer_notices_a_wrong_value_of_a_bystander(
     sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the end of a client spoils what another has, it does."""
+    """It can fail: it does where the end of a client spoils another's values."""
     drop = Worker._drop
 
     def spoiling(self: Any, client: str) -> None:
@@ -138,7 +138,7 @@ def test_the_fuzzer_notices_a_worker_that_compares_no_operands(
 
 
 def trusting_execute(self: Any, values: Any, code: Any) -> None:
-    """What is left of an executor that looks at no spec."""
+    """An executor without the checks of specs."""
     for ins in code:
         try:
             _, _, ready = values.kinds[ins[0]]
@@ -162,7 +162,7 @@ def test_the_fuzzer_notices_a_kernel_that_spins(sessions: list[list[m.Message]],
         running.run(2_000)
 
 
-def test_a_number_that_says_how_often_a_kernel_goes_round_is_bounded() -> None:
+def test_a_number_of_a_kernel_s_iterations_is_bounded() -> None:
     with gt.testing.cluster(1, engine="numpy"):
         degree = gt.special.legendre_polynomial_p(gt.ones(3), 2.0**60)
         with pytest.raises(gt.errors.RemoteError, match="expected a degree of at most 65536"):

@@ -26,7 +26,7 @@ WORKERS = 2
 
 
 class Function:
-    """A recording that calls kernels; `does` is told what it is asked for, and may raise."""
+    """A recording that calls kernels; `does` is called with the name of each request, and may raise."""
 
     def __init__(self, trace: Any, engine: Any, does: Callable[[str], int | None]) -> None:
         self.trace, self.does, self.number, self.done = trace, does, 0, Counter[str]()
@@ -99,7 +99,7 @@ def train(monkeypatch: pytest.MonkeyPatch, *does: Callable[[str], int | None], s
 
 
 def willing(what: str) -> None:
-    """Does what is asked."""
+    """Carries out each request."""
 
 
 def refuses(which: set[int], wish: int) -> Callable[[str], int | None]:
@@ -107,7 +107,7 @@ def refuses(which: set[int], wish: int) -> Callable[[str], int | None]:
     return lambda what: wish if what == "wish" and next(asked) in which else None
 
 
-def test_what_all_do_is_decided_by_the_least_and_the_largest_wish() -> None:
+def test_all_members_follow_the_least_and_the_largest_wish() -> None:
     assert decided(NEVER, RECORD + 3) == NEVER and decided(NOT_NOW, RECORD + 3) == NOT_NOW
     assert decided(RECORD, RECORD + 3) == decided(RECORD + 2, RECORD + 3) == RECORD
     assert decided(RECORD + 3, RECORD + 3) == RECORD + 3
@@ -132,19 +132,21 @@ def test_one_that_cannot_keeps_all_from_it(monkeypatch: pytest.MonkeyPatch, wish
     assert replays or each[0]["wish"] == 1, each  # nobody asks again
 
 
-@pytest.mark.parametrize("what", ["prepare", "record"])
-def test_a_recording_that_fails_on_one_leaves_all_to_the_programs_between(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+@pytest.mark.parametrize("failing", ["prepare", "record"])
+def test_a_recording_that_fails_on_one_leaves_all_to_the_programs_between(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
     def fails(asked: str) -> int | None:
         failed.append(asked)
-        if asked == what:
+        if asked == failing:
             raise RuntimeError("no recording here")
-        return NEVER if what in failed else None
+        return NEVER if failing in failed else None
 
     failed: list[str] = []
     want, _ = train(monkeypatch)
     losses, made = train(monkeypatch, willing, fails)
     np.testing.assert_allclose(losses, want, rtol=1e-5)
-    assert what in failed and not any(m.done["replay"] for m in made)
+    assert failing in failed and not any(m.done["replay"] for m in made)
 
 
 def test_a_replay_that_fails_on_one_fails_for_the_reader_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:

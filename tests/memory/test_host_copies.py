@@ -56,7 +56,7 @@ def test_copies_have_a_bound_in_bytes(pool: Any, monkeypatch: pytest.MonkeyPatch
         assert gt.debug.host_copies()["bytes"] <= 1000
 
 
-def test_bfloat16_and_complex_elements_are_what_they_were(pool: Any) -> None:
+def test_bfloat16_and_complex_elements_are_unchanged(pool: Any) -> None:
     x = gt.tensor([1.5, 2.5, -3.25], dtype=gt.bfloat16)
     z = gt.tensor([1 + 2j, 3 - 1j])
     for _ in range(10):

@@ -1,5 +1,5 @@
 """A full device: memory of idle clients is moved to host memory, and back when used. On CPUs the device is a limit that is
-given and the host's part is a file; what decides, counts and moves is the same as on a GPU."""
+given and the host's part is a file; the code that decides, counts and moves is the same as on a GPU."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_idle_memory_goes_to_the_host_and_comes_back_when_it_is_used(engine: str
             del second
         del first
         made.settle()
-        assert worker.stats()["host_bytes"] == 0, "what is freed takes no room in the host, either"
+        assert worker.stats()["host_bytes"] == 0, "a freed tensor takes no room in the host, either"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -145,7 +145,7 @@ def test_only_when_the_host_is_full_too_there_is_an_error_on_the_line(engine: st
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_client_that_is_alone_may_have_what_the_device_and_the_host_have(engine: str) -> None:
+def test_a_client_that_is_alone_may_use_the_device_and_the_host(engine: str) -> None:
     with full_device(engine, 320 * KB, host=320 * KB):
         many = [gt.ones(128, 128) * n for n in range(8)]
         assert sums(many) == list(map(float, range(8))), "its own tensors move when none of others is left"
@@ -209,7 +209,7 @@ def test_collectives_find_their_operands() -> None:
 
 
 class Device:
-    """A device of its own that says itself that it is full, as CUDA does: what is really held is seen before each kernel."""
+    """A device of its own that raises when it is full, as CUDA does: the bytes really held are checked before each kernel."""
 
     def __init__(self, worker: Any, nbytes: int) -> None:
         self.worker, self.nbytes, self.refused = worker, nbytes, 0

@@ -1,4 +1,4 @@
-"""The table in which ops find their kinds, and each thread's scope: what C remembers of them is what Python would look up."""
+"""The table in which ops find their kinds, and each thread's scope: the entries that C caches equal Python's lookups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gt.client.scope import HERE
 from gt.testing import cluster
 
 
-def test_more_kinds_than_are_remembered_compute_what_they_name() -> None:
+def test_more_kinds_than_the_cache_holds_compute_the_right_ops() -> None:
     with cluster(1, engine="numpy"):
         for _ in range(2):
             for n in range(1, 400):

@@ -25,7 +25,7 @@ from gt.program.code import FREE
 from gt.spec import Spec, float32
 from gt.testing import cluster
 
-pytestmark = pytest.mark.default("GT_NATIVE", "GT_TRACE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_NATIVE", "GT_TRACE")  # a test of their effect
 
 native = pytest.mark.skipif(NATIVE is None, reason="not built: there is no compiler here")
 
@@ -101,7 +101,7 @@ def test_forms_are_recognised_alike(piece: int, at: int, value: Any, change: boo
 
 
 @native
-def test_what_is_no_form_is_refused() -> None:
+def test_an_invalid_form_is_refused() -> None:
     quick, _ = forms()
     pieces = stretch(100, 60, 61, 0.75)
     assert quick.call(pieces[:-1]) is None and quick.call([]) is None
@@ -138,7 +138,7 @@ def test_nothing_is_left_behind() -> None:
             gc.collect()
             return [sys.getrefcount(x) for x in rows]
 
-        for _ in range(18):  # until what repeats is found, and called early
+        for _ in range(18):  # until the repeats are found, and called early
             work()
         before = held()
         for _ in range(6):

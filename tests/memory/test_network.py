@@ -19,7 +19,7 @@ def test_one_link_of_each_host_and_of_each_pair_of_hosts_is_measured() -> None:
     assert table(links, 8.0).splitlines()[1].startswith("a - b: 0.00 GB/s") and "counts as 8.0" in table(links, 8.0)
 
 
-def test_a_pools_dispatcher_keeps_what_was_measured() -> None:
+def test_a_pools_dispatcher_keeps_the_measured_bandwidths() -> None:
     with gt.testing.cluster(2, engine="numpy"):
         ask = here().session.ask
         [host] = set(ask("network")["hosts"].values())

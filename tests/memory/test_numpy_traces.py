@@ -15,7 +15,7 @@ from gt.testing import cluster
 from gt.worker.engine.torch import engine as torch_engine
 from gt.worker.engine.torch import numpy_traces
 
-pytestmark = pytest.mark.default("GT_AUTO_COMPILE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_AUTO_COMPILE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")  # a test of their effect
 
 SHAPES = [(), (3,), (1,), (2, 3), (2, 1), (0, 3)]
 ODD = [0.0, -0.0, 1.0, -1.5, 1e-40, 3e38, float("inf"), float("-inf"), float("nan"), 1e-3, 7.0]
@@ -29,7 +29,7 @@ STEP = st.one_of(
 
 
 def run(lib: Any, start: list[np.ndarray], body: list, times: int) -> list[list[np.ndarray]]:
-    """What the variables hold after each round; numbers change from round to round."""
+    """The values of the variables after each round; numbers change from round to round."""
     begin = [lib.tensor(a) for a in start]
     found = []
     for k in range(times):
@@ -85,8 +85,8 @@ def test_it_runs_and_is_counted_and_larger_or_other_work_is_left_to_pytorch() ->
     assert calls(lambda x: plain(x).exp(), 4, 4) == 0
 
 
-def test_what_others_hold_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but what was made in the call is written over, and no result shares memory with an input."""
+def test_values_that_others_hold_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only values made in the call are written over, and no result shares memory with an input."""
     used: list[int] = []
     making = numpy_traces.NumpyTrace.run
     monkeypatch.setattr(numpy_traces.NumpyTrace, "run", lambda self, table, ins: used.append(1) or making(self, table, ins))

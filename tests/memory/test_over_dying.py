@@ -26,11 +26,11 @@ def _step(make: Callable[[], tuple[torch.Tensor, ...]]) -> list[bool]:
     return [t.data_ptr() == place for t, place in zip((a, b, c), before)]
 
 
-def test_what_nobody_else_holds_is_written_over() -> None:
+def test_a_value_with_one_owner_is_written_over() -> None:
     assert _step(lambda: (torch.tensor(A), torch.zeros(3, 4), torch.zeros(3, 4))) == [True, True, True]
 
 
-def test_what_has_another_name_a_view_or_a_reader_is_not() -> None:
+def test_a_value_with_another_name_a_view_or_a_reader_is_not() -> None:
     kept: list = []
 
     def make() -> tuple[torch.Tensor, ...]:
@@ -43,7 +43,7 @@ def test_what_has_another_name_a_view_or_a_reader_is_not() -> None:
     assert not kept[1].any() and not np.asarray(kept[2]).any()
 
 
-def test_memory_of_others_and_what_is_not_dense_is_not() -> None:
+def test_memory_of_others_and_strided_values_are_not() -> None:
     memory = A.copy()
     assert _step(lambda: (torch.from_numpy(memory), torch.zeros(4, 3).t(), torch.zeros(3, 4))) == [False, False, True]
     np.testing.assert_array_equal(memory, A)
@@ -52,7 +52,7 @@ def test_memory_of_others_and_what_is_not_dense_is_not() -> None:
 @pytest.mark.parametrize(
     "name, settings", [("AdamW", {}), ("Adam", {"amsgrad": True}), ("SGD", {}), ("SGD", {"momentum": 0.9})]
 )
-def test_values_held_across_updates_stay_what_they_were(name: str, settings: dict) -> None:
+def test_values_held_across_updates_are_unchanged(name: str, settings: dict) -> None:
     """The loop is replayed as a trace after some turns; each turn holds the value before in another way."""
     with gt.testing.cluster(1, "pytorch"):
         w, v = gt.nn.Parameter(gt.tensor(A)), torch.nn.Parameter(torch.tensor(A))

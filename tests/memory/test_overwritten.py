@@ -25,7 +25,7 @@ def _swap(x: Any) -> None:
     x += 1
 
 
-# What is done between the forward pass and backward(): m, the leaf w, y = w * 2, and the loss made of y before.
+# The writes between the forward pass and backward(): m, the leaf w, y = w * 2, and the loss made of y before.
 CASES: dict[str, Callable[[Any], Any]] = {
     "square": lambda m: _after(m, lambda w, y: (y * y).sum(), lambda w, y: y.add_(1)),
     "square of a view": lambda m: _after(m, lambda w, y: (y.t() * y.t()).sum(), lambda w, y: y.add_(1)),
@@ -120,7 +120,7 @@ def _outcome(m: Any, case: Callable[[Any], Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_backward_refuses_what_pytorch_refuses(pool: Any, name: str) -> None:
+def test_backward_raises_where_pytorch_raises(pool: Any, name: str) -> None:
     mine, theirs = _outcome(gt, CASES[name]), _outcome(torch, CASES[name])
     assert mine == theirs if "refused" in (mine, theirs) else mine == pytest.approx(theirs, abs=1e-3)
 
@@ -137,7 +137,7 @@ def test_a_training_loop_is_not_looked_at(pool: Any) -> None:
         optimizer.step()
 
 
-def test_what_is_remembered_of_writes_has_a_bound(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_of_writes_is_bounded(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from gt.client import overwritten
 
     monkeypatch.setattr(overwritten, "MOST", 10)

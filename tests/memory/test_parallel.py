@@ -14,7 +14,7 @@ from gt.nn import SGD, Linear, Module
 from gt.optim import Adam
 from gt.testing import cluster
 
-pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
 MOVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "exchange")
 SIGNALS = {
@@ -249,7 +249,7 @@ def test_stages_of_a_pipeline_run_on_their_own_workers():
         del h, loss, model, opt, p
 
 
-def test_gradients_run_where_the_backward_signal_says():
+def test_gradients_run_on_the_workers_of_the_backward_signal():
     with cluster(4) as made:
         gt.register_config("stage", SignalConfig(ShardConfig(0, [0, 1]), backward_signal="stage_bwd"))
         gt.register_config("stage_bwd", SignalConfig(ShardConfig(0, [2, 3])))

@@ -79,7 +79,7 @@ def test_clients_have_different_homes():
         assert a.placement.workers == [0]
 
 
-def test_what_is_freed_is_not_counted():
+def test_a_freed_tensor_is_not_counted():
     with cluster(2) as made:
         gt.register_config("b", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
         gt.register_config("r", gt.SignalConfig(shard=gt.ShardConfig(replicated=True)))
@@ -107,7 +107,7 @@ def test_a_client_that_goes_is_not_counted():
         del x
 
 
-def test_auto_shard_cuts_what_is_large_and_copies_what_is_small():
+def test_auto_shard_cuts_large_tensors_and_copies_small_ones():
     with cluster(2) as made:
         made.dispatcher.rewriter.auto_shard = True
         gt.manual_seed(3)

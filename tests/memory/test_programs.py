@@ -14,7 +14,7 @@ from gt.testing import cluster
 from gt.worker.programs.listing import listed
 from gt.worker.programs.units import Units
 
-pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")  # a test of their effect
 
 
 def here(text: str) -> str:
@@ -40,7 +40,7 @@ def test_a_step_is_shown_before_and_after_each_pass_with_the_lines_of_the_script
         train(8, gt.ones(3, 4))
         [step] = gt.debug.programs()
         assert step.source == "trace" and step.calls > 0 and list(step.stages)[:2] == ["as received", "updates fused"]
-        before, after = list(step.stages.values())[:2]  # GT_AUTO_COMPILE adds what is compiled
+        before, after = list(step.stages.values())[:2]  # GT_AUTO_COMPILE adds the compiled form
         assert re.search(rf"tanh\(\w+\)  # float32\[3, 4\], frees \w+, {here('# the forward pass')}", before)
         assert before.count(" adam(") == after.count(" adam(") == 4 and "4 adam in one call" in after
         assert here("# the update") in before and "together:" not in before

@@ -32,11 +32,11 @@ def test_a_tensor_over_the_quota_is_out_of_memory_on_the_line_that_made_it(engin
                 tensor.numpy()
         assert kept.sum().item() == 102400.0 and made.workers[0].quotas.exceeded
         del lost, after
-        assert (kept + 1.0).sum().item() == 204800.0, "what was refused takes no room"
+        assert (kept + 1.0).sum().item() == 204800.0, "a refused result takes no room"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_freed_and_views_count_nothing(engine: str) -> None:
+def test_freed_tensors_and_views_count_nothing(engine: str) -> None:
     with cluster(1, engine, memory=MB):
         x = gt.ones(64, 1024)  # 256 KB
         views = [x.T, x[:50], x.reshape(-1), x.reshape(1024, 64)]
@@ -139,7 +139,7 @@ def test_the_clients_of_a_user_share_its_quota_and_others_notice_nothing() -> No
         HERE.scope = Scope(made.sessions[0])
 
 
-def test_a_collective_over_a_quota_is_carried_out_and_what_follows_is_refused() -> None:
+def test_a_collective_over_a_quota_is_carried_out_and_later_ops_are_refused() -> None:
     with cluster(2, memory=MB):
         gt.register_config("rows", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
         with gt.signal.context("rows"):

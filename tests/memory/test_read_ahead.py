@@ -1,4 +1,4 @@
-"""Reads that follow one another are asked for together, and give what they would have given one by one."""
+"""Reads that follow one another are sent together, and give the same values as one by one."""
 
 from __future__ import annotations
 

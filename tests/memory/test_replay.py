@@ -16,7 +16,7 @@ from gt.client.scope import HERE
 from gt.nn import SGD, Linear
 from gt.testing import Cluster, cluster
 
-pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def run(program: dict[str, Any], replay: bool) -> tuple[list, dict]:
 
 @settings(max_examples=150, deadline=None)
 @given(programs())
-def test_any_program_gives_with_replay_what_it_gives_without(program: dict[str, Any]) -> None:
+def test_any_program_gives_the_same_with_replay_as_without(program: dict[str, Any]) -> None:
     with_replay, _ = run(program, True)
     without, _ = run(program, False)
     assert len(with_replay) == len(without)
@@ -247,7 +247,7 @@ def test_a_compiled_step_trains_as_the_plain_one_and_runs_its_python_three_times
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_compiled_step_leaves_alone_what_somebody_holds() -> None:
+def test_a_compiled_step_leaves_values_that_others_hold_alone() -> None:
     found = {}
     for compiled in (True, False):
         with stream(True):
@@ -265,7 +265,7 @@ def test_a_compiled_step_leaves_alone_what_somebody_holds() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_compiled_function_is_captured_anew_for_other_shapes_and_says_why_it_cannot() -> None:
+def test_a_compiled_function_is_captured_anew_for_other_shapes_or_gives_the_reason() -> None:
     with stream(True):
         f = gt.compile(lambda x: ((x * 2.0 + 1.0).relu() - 0.5).exp().sum())
         for n in (3, 5):
@@ -285,7 +285,7 @@ def test_a_compiled_function_is_captured_anew_for_other_shapes_and_says_why_it_c
 
 @pytest.mark.parametrize("lead", range(4))
 def test_a_loop_of_plain_arithmetic_is_replayed_from_its_first_op_on(lead: int) -> None:
-    """Whatever stands before it: the trace begins where the loop does, and what the loop replaces ends with a call."""
+    """Whatever precedes it: the trace begins where the loop does, and values that the loop replaces are freed by a call."""
     with stream(True) as c:
         a, b = gt.full((4,), 0.9), gt.full((4,), 0.1)
         start = gt.full((4,), 1.0)

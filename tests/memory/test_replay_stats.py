@@ -14,7 +14,7 @@ from gt.worker.engine.torch import inductor
 
 from .compiling import arithmetic, compiling, loop
 
-pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
 
 def replay() -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_a_client_that_leaves_frees_all_it_had_and_nothing_else(pool: Cluster) -
     assert mine.tolist() == [1, 1] and len(theirs) == 5
 
 
-def test_what_is_dropped_is_freed_on_the_worker(pool: Cluster) -> None:
+def test_a_dropped_tensor_is_freed_on_the_worker(pool: Cluster) -> None:
     x = gt.ones(4)
     assert held(pool) == 1
     y = x + 1

@@ -21,7 +21,7 @@ from gt.transport.messages import Run
 from gt.worker.cancel import Parked
 from gt.worker.programs.sharded import ShardedTrace
 
-pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
 SIGNALS = {
     "batch": SignalConfig(ShardConfig(axis=0)),
@@ -135,8 +135,8 @@ def test_a_steady_step_is_one_instruction_for_each_worker(monkeypatch):
             assert done["sgd"] == 20 and done["relu"] == 5 and done["all_reduce"] >= 10, done
 
 
-def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
-    """What was read of a parameter before a step is as it was after it, and views of it follow, as PyTorch's do."""
+def test_updates_are_written_over_dying_values_and_nothing_that_is_seen_changes():
+    """An array read from a parameter before a step is the same after it, and views of the parameter follow, as PyTorch's do."""
     with cluster(2, engine="pytorch") as made:
         model, step = trained(Adam)
         made.settle()
@@ -150,7 +150,7 @@ def test_updates_are_written_over_what_ends_and_nothing_that_is_seen_changes():
         calls = trace_counts(made)[0]["sharded_calls"]
         for _ in range(4):
             weight = model.fc1.weight.detach()
-            views = [weight.T, weight[1:3], weight.reshape(-1)]  # they share memory with what the step is about to replace
+            views = [weight.T, weight[1:3], weight.reshape(-1)]  # they share memory with the value that the step replaces
             read, before = weight.numpy(), [v.numpy() for v in views]
             whole, copies = read.copy(), [b.copy() for b in before]
             del weight
@@ -238,7 +238,7 @@ def test_random_programs_that_repeat_give_numpy_s_numbers(seed):
         assert sum(c["sharded_calls"] + c["calls"] for c in trace_counts(made)) > 0, trace_counts(made)
 
 
-def test_what_fails_inside_a_call_is_told_and_nobody_waits():
+def test_a_failure_inside_a_call_is_reported_and_nobody_waits():
     """A kernel of one worker fails in the middle of a call: the others are not left waiting in the collectives behind it."""
     with cluster(2) as made:
         configure()
@@ -296,7 +296,7 @@ def test_signals_that_change_their_meaning_are_planned_again():
         assert sum(c["sharded_calls"] for c in trace_counts(made)) > 0
 
 
-def test_what_is_dropped_is_forgotten_by_workers_too():
+def test_dropped_programs_are_forgotten_by_workers_too():
     with cluster(2) as made:
         configure()
         with gt.signal("batch"):

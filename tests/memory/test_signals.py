@@ -37,7 +37,7 @@ def test_ops_carry_the_innermost_signal(made):
     assert signals(made) == ["a", "b", "a", ""]
 
 
-def test_enter_and_exit_do_what_the_context_does(made):
+def test_enter_and_exit_have_the_effect_of_the_context(made):
     gt.signal.enter("a")
     gt.signal.enter("b")
     assert gt.signal.current() == "b"

@@ -12,7 +12,7 @@ from gt.config import ShardConfig, SignalConfig
 from gt.testing import cluster
 from gt.watch.timeline import Span, Timeline, common, merged
 
-pytestmark = pytest.mark.default("GT_TRACE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
 
 def test_ops_and_collectives_are_recorded_with_their_signals():
@@ -95,7 +95,7 @@ def test_intervals_are_merged_and_compared():
     assert common([(0, 2), (3, 4)], [(1, 3.5)]) == 1.5 and common([(0, 1)], [(1, 2)]) == 0
 
 
-def test_a_picture_has_a_lane_for_each_worker_and_names_what_it_shows(tmp_path):
+def test_a_picture_has_a_lane_for_each_worker_and_names_the_ops(tmp_path):
     spans = [Span(0, "matmul", "a<b", 0.0, 0.25, False), Span(1, "all_reduce", "", 0.25, 0.5, True)]
     Timeline(spans).draw(tmp_path / "p.svg", "Title & more")
     root = ElementTree.fromstring((tmp_path / "p.svg").read_text())

@@ -20,7 +20,7 @@ COLLECTIVES = int(os.environ.get("TEST_COLLECTIVES", 2000))  # a long run asks f
 
 def program(rng: random.Random, signals: list[str], ops: int, bad: tuple[type[Exception], ...] = ()) -> int:
     """Ops on random operands under random signals, checked against NumPy at the end. How many could be read: all, unless
-    reading may raise what is `bad`."""
+    reading may raise the errors in `bad`."""
     pool: list[tuple[gt.Tensor, np.ndarray]] = []
     for i in range(4):
         a = np.random.default_rng(i).integers(-3, 4, (5, 6)).astype("f4")

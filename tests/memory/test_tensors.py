@@ -65,7 +65,7 @@ MAKERS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_is_made_is_what_pytorch_makes(make: Callable) -> None:
+def test_created_tensors_equal_pytorch_s(make: Callable) -> None:
     same(make(gt), make(torch))
 
 
@@ -320,7 +320,7 @@ def test_every_dtype_prints_as_in_pytorch(dtype: DType) -> None:
     assert repr(gt.zeros(0, 3, dtype=dtype)) == repr(torch.zeros(0, 3, dtype=torch_dtype(dtype))).replace("torch.", "gt.")
 
 
-def test_what_requires_gradients_prints_so() -> None:
+def test_a_tensor_that_requires_gradients_prints_requires_grad() -> None:
     x = gt.ones(2, requires_grad=True)
     assert repr(x) == repr(torch.ones(2, requires_grad=True))
     assert repr(x * 2).startswith("tensor([2., 2.], grad_fn=<")

@@ -58,7 +58,7 @@ def shown(app: Top, name: str) -> str:
     return str(app.query_one(f"#{name}").render())
 
 
-def test_shares_are_those_of_what_ran_and_a_worker_that_sleeps_is_idle(model: Model) -> None:
+def test_shares_are_those_of_the_executed_ops_and_a_sleeping_worker_is_idle(model: Model) -> None:
     model.refresh(NOW)
     first, second = model.connected_workers()
     assert {g: round(s, 3) for g, s in first.shares.items()} == {"matmul": 0.5, "elementwise": 0.167, "idle": 0.333}
@@ -67,7 +67,7 @@ def test_shares_are_those_of_what_ran_and_a_worker_that_sleeps_is_idle(model: Mo
     assert model.clients["here:1"].hit_rate == 0.75
 
 
-def test_what_it_draws_before_its_screen_is_there_or_after_it_is_gone_goes_nowhere(model: Model) -> None:
+def test_drawing_before_the_screen_opens_or_after_it_closes_goes_nowhere(model: Model) -> None:
     kept: list[Top] = []
 
     async def look(app: Top, pilot: Any) -> None:

@@ -29,7 +29,7 @@ from gt.worker.programs.passes.split_updates import split_updates
 
 from . import test_replay
 
-pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")  # it is about what they decide
+pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")  # a test of their effect
 
 
 def one_by_one(program: Executable, inputs: list, numbers: tuple) -> list:
@@ -66,7 +66,7 @@ def programs(c: Any) -> list[Executable]:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(test_replay.STEP, min_size=1, max_size=8), st.sampled_from(["adamw", "sgd"]))
-def test_straight_lines_gathered_and_flat_ones_give_what_the_instructions_give(body: list, optimizer: str) -> None:
+def test_generated_functions_in_both_forms_give_the_results_of_the_instructions(body: list, optimizer: str) -> None:
     with cluster(1, "pytorch") as c:
         step = step_of(body, optimizer)
         for i in range(5):
@@ -108,7 +108,7 @@ class WatchedSocket:
 
 
 class Careful:
-    """A kernel of the first stream. What creates looks at shapes only, which are there at once."""
+    """A kernel of the first stream. Ops that create tensors read shapes only, which are known at once."""
 
     def __init__(self, kernel: Any, kind: Any, watched: WatchedSocket) -> None:
         self.kernel, self.creates, self.watched = kernel, kind.row.family == "create", watched
@@ -119,8 +119,8 @@ class Careful:
         return self.kernel(*operands)
 
 
-def beside(program: Executable, engine: Any, inputs: list, numbers: tuple) -> tuple[list, int]:
-    """Results where what may run beside the rest does, and how much did."""
+def on_side_stream(program: Executable, engine: Any, inputs: list, numbers: tuple) -> tuple[list, int]:
+    """The results with instructions on the side stream, and the number of them."""
     plain = {n: engine.plain(r.kind) for n, r in program.kinds.items()}
     watched = WatchedSocket()
     kernels = {n: Careful(k, program.kinds[n].kind, watched) for n, k in plain.items()}
@@ -144,7 +144,7 @@ def check(program: Executable, engine: Any) -> None:
         for a, b in zip(made, want):
             assert a.dtype == b.dtype
             torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
-    for a, b in zip(beside(program, engine, [a.clone() for a in inputs], numbers)[0], want):
+    for a, b in zip(on_side_stream(program, engine, [a.clone() for a in inputs], numbers)[0], want):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inductor, "build", lambda function, samples: function)
@@ -165,7 +165,7 @@ def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: py
         assert len(fused.parts) == 3 and fused.number == fused.parts[-1].number
         assert set(fused.frees) >= {v for part in fused.parts for v in part.values if v in before.freed}
         first = next(i for i, ins in enumerate(before.instructions) if ins.op.updates)
-        used = before.instructions[first].results[0]  # let the next instruction read what the first update makes
+        used = before.instructions[first].results[0]  # let the next instruction read the first update's result
         body = list(before.instructions)
         read = next(ins for ins in body if len(ins.values) == 1 and ins.specs == body[first].made[:1])
         body.insert(first + 1, Instruction(read.number, read.kind, (999,), (used, *read.operands[1:]), (999,)))
@@ -173,7 +173,7 @@ def test_updates_are_gathered_where_none_is_used_before_the_last(monkeypatch: py
         assert fuse_updates(spoilt, lambda kind: kind.row.name == "adam") is spoilt
 
 
-def test_gradients_of_weights_run_beside_those_of_activations() -> None:
+def test_gradients_of_weights_run_on_the_side_stream() -> None:
     with cluster(1, "pytorch") as c:
         gt.manual_seed(0)
         model = gt.nn.Sequential(*(gt.nn.Linear(4, 4) for _ in range(3)))
@@ -194,7 +194,7 @@ def test_gradients_of_weights_run_beside_those_of_activations() -> None:
         check(program, c.workers[0].engine)
         engine = c.workers[0].engine
         inputs, numbers = samples_of(program)
-        made, runs = beside(program, engine, inputs, numbers)
+        made, runs = on_side_stream(program, engine, inputs, numbers)
         assert runs == 7  # the gradients of two weights and three biases, and the loss itself, which is two ops
         kernels = {n: engine.plain(r.kind) for n, r in program.kinds.items()}
         folded = fold_constants(program.program, lambda ins, known: constant(kernels, engine.at, ins, known))
@@ -230,7 +230,7 @@ def test_compiled_code_leaves_updates_to_kernels_that_write_in_place(monkeypatch
 
 @settings(max_examples=25, deadline=None)
 @given(test_replay.programs())
-def test_any_program_gives_compiled_what_it_gives_without(program: dict[str, Any]) -> None:
+def test_any_program_gives_the_same_compiled_as_without(program: dict[str, Any]) -> None:
     """With the compiler left out, as a compile takes seconds: all else of the way to it and back."""
 
     def at_once(self: Any, arrays: list, numbers: tuple) -> None:
@@ -263,7 +263,7 @@ def few_objects() -> Iterator[None]:
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(test_replay.STEP, min_size=2, max_size=8), st.integers(0, 4), st.integers(4, 10), st.integers(0, 7))
-def test_a_compiled_function_with_state_does_what_the_plain_one_does(
+def test_a_compiled_function_with_state_equals_the_plain_one(
     few_objects: None, body: list, kept: int, times: int, held: int
 ) -> None:
     found = {}

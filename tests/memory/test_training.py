@@ -96,7 +96,7 @@ def test_parameters_are_found_through_containers_once_each() -> None:
     )
 
 
-def test_a_state_dict_moves_values_and_refuses_what_does_not_fit() -> None:
+def test_a_state_dict_moves_values_and_refuses_other_shapes_and_names() -> None:
     a, b = Nested(), Nested()
     b.load_state_dict(a.state_dict())
     for (name, p), (_, q) in zip(a.named_parameters(), b.named_parameters()):

@@ -29,7 +29,7 @@ def units(c: Any) -> dict[str, float]:
 
 @settings(max_examples=60, deadline=None)
 @given(test_replay.programs())
-def test_any_program_gives_in_units_what_it_gives_one_by_one(program: dict[str, Any]) -> None:
+def test_any_program_gives_the_same_in_units_as_one_by_one(program: dict[str, Any]) -> None:
     found = {}
     for size in (1, 4):
         with cluster(1, "numpy") as c:
@@ -43,7 +43,7 @@ def test_any_program_gives_in_units_what_it_gives_one_by_one(program: dict[str, 
         np.testing.assert_array_equal(a, b)
 
 
-def test_units_count_what_they_ran_and_ops_are_counted_as_before() -> None:
+def test_units_count_their_instructions_and_ops_are_counted_as_before() -> None:
     with cluster(1, "numpy") as c:
         HERE.scope.session.tracer = None
         c.workers[0].units = Units(5)
@@ -106,7 +106,7 @@ def test_a_number_that_changes_makes_one_more_unit_and_no_further() -> None:
         assert units(c)["units"] == 2 and units(c)["unit_calls"] == 6
 
 
-def test_in_a_unit_only_what_fails_is_broken() -> None:
+def test_in_a_unit_only_failed_values_are_broken() -> None:
     with cluster(1, "numpy") as c:
         HERE.scope.session.tracer = None
         c.workers[0].units = Units(4)
@@ -121,7 +121,7 @@ def test_in_a_unit_only_what_fails_is_broken() -> None:
         assert units(c)["units"] == 1 and c.workers[0].executor.failures == 2
 
 
-def test_what_a_failed_unit_had_made_is_gone_before_its_instructions_run_one_by_one() -> None:
+def test_results_of_a_failed_unit_are_freed_before_its_instructions_run_one_by_one() -> None:
     """Or a unit that found no room would leave its first instructions none, either."""
     alive: list[Any] = []
     most: list[int] = []

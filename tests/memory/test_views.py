@@ -21,7 +21,7 @@ EXAMPLES = int(os.environ.get("TEST_EXAMPLES", 40))  # of each kind of program; 
 LENIENT = (
     "view size is not compatible",
     "or another view of its base",
-)  # what PyTorch refuses and GT does: docs/design/views.md
+)  # writes that PyTorch refuses and GT does: docs/design/views.md
 
 
 def same(mine: gt.Tensor, theirs: torch.Tensor) -> None:
@@ -63,13 +63,13 @@ SETTINGS = settings(
 
 @pytest.mark.parametrize("engine", ["numpy", "pytorch"])
 @pytest.mark.parametrize("grad", [False, True], ids=["values", "gradients"])
-def test_random_programs_of_views_and_writes_give_what_pytorch_gives(engine: str, grad: bool) -> None:
+def test_random_programs_of_views_and_writes_equal_pytorch(engine: str, grad: bool) -> None:
     with cluster(engine=engine):
         SETTINGS(given(steps())(lambda program: compare(program, grad)))()
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_random_programs_on_tensors_that_lie_on_three_workers_give_what_pytorch_gives(axis: int) -> None:
+def test_random_programs_on_tensors_over_three_workers_equal_pytorch(axis: int) -> None:
     with cluster(3):
         gt.register_config("cut", SignalConfig(ShardConfig(axis=axis)))
         with gt.signal.context("cut"):
@@ -124,8 +124,8 @@ EXAMPLE: dict[str, Callable[[Any, Any], Any]] = {
     "cache": lambda m, x: x[:, :2].copy_(m.ones(3, 2)),
     "reshape of a transposed copies": lambda m, x: x.t().reshape(-1).zero_(),
     "reshape of rows is a view": lambda m, x: x[1:].reshape(-1).zero_(),
-    "contiguous copies what is not": lambda m, x: x.t().contiguous().zero_(),
-    "contiguous is what already is": lambda m, x: x[1:].contiguous().zero_(),
+    "contiguous copies a strided tensor": lambda m, x: x.t().contiguous().zero_(),
+    "contiguous returns a contiguous tensor": lambda m, x: x[1:].contiguous().zero_(),
     "squeezed": lambda m, x: x[1:2].squeeze(0).unsqueeze(-1).add_(4),
     "pieces": lambda m, x: [p.mul_(i) for i, p in enumerate((*x.chunk(2), *x.split(1, 1), *x.unbind(1)))],
     "diagonal": lambda m, x: x.diagonal().fill_(9),
@@ -211,7 +211,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_pytorch_refuses_is_refused_with_its_type_of_error(pool: Any, name: str) -> None:
+def test_writes_that_pytorch_refuses_are_refused_with_its_type_of_error(pool: Any, name: str) -> None:
     for m in (torch, gt):
         with pytest.raises(RuntimeError):
             REFUSED[name](m)
@@ -317,7 +317,7 @@ _plain: list[Any] = []
 
 
 @pytest.mark.default("GT_TRACE")
-def test_a_captured_function_does_not_replay_what_returns_or_writes_views_of_what_lives_on() -> None:
+def test_a_captured_function_that_returns_or_writes_views_of_outer_values_is_not_replayed() -> None:
     with cluster():
         x = gt.zeros(4, 3)
 

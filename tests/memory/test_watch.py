@@ -31,7 +31,7 @@ pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
 @contextmanager
 def recorded(made: Cluster, level: int = e.EVERY) -> Iterator[Recording]:
-    """What this thread's session does, as it sees it itself."""
+    """The events of this thread's session, observed by itself."""
     session, recording = here().session, Recording()
 
     def observe(watched: e.Watched) -> None:
@@ -270,7 +270,7 @@ def test_a_log_that_cannot_be_written_fast_enough_drops_and_counts(tmp_path: Pat
 
 
 def trained(log: bool) -> tuple[float, list[dict], int]:
-    """A sharded loop's loss, what its workers count, and how many events a log was told."""
+    """A sharded loop's loss, its workers' statistics, and the number of events in a log."""
     told: list[str] = []
     with cluster(2, engine="numpy") as made:
         if log:
@@ -295,7 +295,7 @@ def trained(log: bool) -> tuple[float, list[dict], int]:
 
 
 @pytest.mark.filterwarnings("ignore:compile.*numpy engine compiles nothing")
-def test_the_log_changes_neither_what_is_replayed_nor_how_sharded_programs_run():
+def test_the_log_changes_neither_replay_nor_sharded_programs():
     plain, logged = trained(False), trained(True)
     assert plain[:2] == logged[:2] and plain[2] == 0 < logged[2]
     assert plain[1][0]["traces"].get("sharded_calls", 0) > 5, plain[1][0]["traces"]

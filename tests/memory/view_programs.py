@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-Step = tuple[str, int, int, int]  # what to do; with which tensor; two numbers that choose among the ways to do it
+Step = tuple[str, int, int, int]  # the action; the tensor; two numbers that choose among its variants
 
 
 def _axis(x: Any, n: int) -> int:
@@ -63,8 +63,8 @@ def _values(m: Any, x: Any, seed: int) -> Any:
 
 
 def _apart(x: Any) -> Any:
-    """The tensor, unless elements stand in it several times other than by `expand`, as in windows that overlap: what each of
-    them becomes then depends on the order in which PyTorch happens to write."""
+    """The tensor, unless elements stand in it several times other than by `expand`, as in windows that overlap: their values
+    then depend on the order in which PyTorch happens to write."""
     lying = [(d, s) for d, s in zip(x.shape, x.stride()) if s]
     places = np.zeros((), int)
     for d, s in lying:
@@ -104,7 +104,7 @@ WRITES: dict[str, Callable[[Any, Any, Any, int, int], Any]] = {
 }
 
 
-# Changes of shape alone: in no_grad() PyTorch has no gradient of what is on the tape afterwards.
+# Changes of shape alone: in no_grad() PyTorch has no gradient of later nodes of the tape.
 SHAPES = {"squeeze", "unsqueeze", "transpose"}
 
 

@@ -8,7 +8,7 @@ from gt.transport.messages import VERSION, Attached, Hello, Join, Mail, Message,
 
 
 class Conversation:
-    """A conversation with a dispatcher: who says what, and what follows."""
+    """A conversation with a dispatcher: messages by sender, and the mail that each causes."""
 
     def __init__(self) -> None:
         self.dispatcher = Dispatcher()

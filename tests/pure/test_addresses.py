@@ -39,11 +39,11 @@ def test_hosts_of_one_name_are_told_apart_by_where_they_are_reached() -> None:
         ("[fd00::1]:7000", ("fd00::1", "7000")),
     ],
 )
-def test_what_is_advertised_may_have_a_port(text: str, found: tuple[str, str]) -> None:
+def test_an_advertised_address_may_have_a_port(text: str, found: tuple[str, str]) -> None:
     assert advertised(text) == found
 
 
 @pytest.mark.parametrize("text", [":7000", "node:x", "node:0", "node:65536", "[]:1"])
-def test_what_nobody_can_be_told_is_refused(text: str) -> None:
+def test_an_address_that_peers_cannot_use_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot advertise"):
         advertised(text)

@@ -43,7 +43,7 @@ class Pool:
         self.say("good", Batch(1, KINDS, [(1, 1, 3.0)]))
 
     def say(self, peer: str, message: Message) -> list[Mail]:
-        """What comes back to clients."""
+        """The mail that comes back to clients."""
         back: list[Mail] = []
         queue = deque(self.talk(peer, decode(encode(message))))
         while queue:

@@ -21,7 +21,7 @@ def broad(source: str) -> list[tuple[int, bool]]:
     return found
 
 
-def test_every_broad_handler_says_what_it_confines() -> None:
+def test_every_broad_handler_gives_its_reason() -> None:
     found = {str(path.relative_to(ROOT)): broad(path.read_text()) for path in ROOT.rglob("*.py")}
     bare = [f"{name}:{line}" for name, handlers in found.items() for line, reason in handlers if not reason]
     assert bare == [], "name the exceptions, or give the reason on the line of `except`"

@@ -84,7 +84,7 @@ def test_a_log_gives_the_durations_that_its_times_say() -> None:
     assert {g: round(s, 3) for g, s in split.items()} == {"matmul": 0.4, "elementwise": 0.2, "transfer": 0.02, "idle": 0.38}
 
 
-def test_lanes_bars_and_arrows_are_what_ran(recorded: Recording) -> None:
+def test_lanes_bars_and_arrows_are_the_recorded_work(recorded: Recording) -> None:
     drawn = chart(recorded)
     assert drawn.lanes == ["client vm:7", "dispatcher", "worker w0", "worker w1"] and drawn.began == 9.0
     bars = [(b.lane, b.name, b.group, b.start, b.stop) for b in drawn.bars if b.lane > 1]
@@ -134,7 +134,7 @@ def test_a_capture_is_read_as_it_was_written_and_one_cut_short_to_its_end(messag
     assert capture.count(messages[3]) == 3
 
 
-def test_what_is_neither_log_nor_capture_is_told_so(tmp_path: Path) -> None:
+def test_a_file_that_is_neither_log_nor_capture_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
     with pytest.raises(GTError, match="neither a capture"):
         read(tmp_path / "x")
@@ -163,7 +163,7 @@ def test_a_page_holds_its_data_and_nothing_of_a_user_s_can_end_its_script(record
     assert found == json.loads(json.dumps(data(drawn))) and len(found["bars"]) == len(drawn.bars)
 
 
-def test_what_is_cut_off_counts_as_far_as_it_lies_within(recorded: Recording) -> None:
+def test_an_interval_that_is_cut_off_counts_by_its_part_within(recorded: Recording) -> None:
     found = shares([w for w in recorded.work if w.worker == "w0"], 10.0, 11.0)
     assert found == {"matmul": 0.25, "collective": 0.25, "idle": 0.5}
     busy = [

@@ -18,7 +18,7 @@ SHARED = {
 
 
 def repeated(texts: Iterable[str]) -> set[str]:
-    """Names of classes at the top of several of these files; those that begin with an underscore are a file's own."""
+    """Names of classes at the top of several of these files; a name that begins with an underscore is a file's own."""
     names = Counter(
         node.name for text in texts for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name[0] != "_"
     )
@@ -27,7 +27,7 @@ def repeated(texts: Iterable[str]) -> set[str]:
 
 def test_no_two_classes_share_a_name_without_a_reason() -> None:
     found = repeated(path.read_text() for path in ROOT.rglob("*.py"))
-    assert found - SHARED.keys() == set(), "name one of them for what sets it apart"
+    assert found - SHARED.keys() == set(), "name one of them for the difference between them"
     assert SHARED.keys() - found == set(), "shared no more: take it from the list"
 
 

@@ -58,7 +58,7 @@ def test_a_pool_s_file_is_its_owner_s_alone(pools: Path) -> None:
         pool_file.find("mine")
 
 
-def test_what_others_could_have_written_is_no_pool_of_this_user(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_others_could_have_written_is_no_pool_of_this_user(pools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = pool_file.create(made())
     pools.chmod(0o777)
     with pytest.raises(ConfigError, match="has mode 777, so others decide"):
@@ -190,7 +190,7 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("launcher", ENVIRONMENTS)
-def test_each_launcher_says_which_rank_this_is(launcher: str) -> None:
+def test_each_launcher_gives_the_rank_of_this_process(launcher: str) -> None:
     found = ranks.rank_of(launcher, ENVIRONMENTS[launcher])
     assert (found.rank, found.size, found.local, found.job) == (3, 8, 1, "ab")
     with pytest.raises(ConfigError, match=f"was this worker started by {launcher}"):
@@ -282,7 +282,7 @@ def manifests(**options: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("options", [{}, {"gpus_per_worker": 1, "namespace": "ml", "with_keys": True}])
-def test_the_manifests_are_what_kubernetes_takes(options: dict[str, Any]) -> None:
+def test_the_manifests_fit_the_schema_of_kubernetes(options: dict[str, Any]) -> None:
     validate = pytest.importorskip("kubernetes_validate")
     found = manifests(**options)
     kinds = [m["kind"] for m in found]
@@ -344,7 +344,7 @@ def test_the_commands_of_the_pods_are_commands_of_gt(monkeypatch: pytest.MonkeyP
             assert args[:4] == ["python", "-P", "-m", "gt"] and parser().parse_args(args[4:]).run is not None
 
 
-def test_the_image_copies_what_is_there_and_what_the_package_is_made_of() -> None:
+def test_the_image_copies_existing_files_and_all_of_the_package() -> None:
     root = Path(__file__).parents[2]
     lines = (root / "Dockerfile").read_text().splitlines()
     copied = {word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]}

@@ -25,7 +25,7 @@ grid:
 """
 
 
-def test_a_file_says_what_python_says():
+def test_a_file_means_the_same_as_python():
     assert parse(SEED) == {
         "forward_layer1": SignalConfig(ShardConfig(0, [0, 1, 2, 3]), backward_signal="backward_layer1"),
         "backward_layer1": SignalConfig(ShardConfig(1, (2, 3))),
@@ -71,7 +71,7 @@ def test_an_empty_file_has_no_signals():
         ("a: {}\nb: {}\na: {}\n", 3, ["given twice"]),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_line(text, line, words):
+def test_an_error_names_file_and_line(text, line, words):
     with pytest.raises(ConfigError) as raised:
         parse(text, "my.yaml")
     assert str(raised.value).startswith(f"my.yaml, line {line}: "), raised.value
@@ -95,7 +95,7 @@ def test_python_configs_are_checked_where_they_are_made():
         Config().register("a", {"shard": {}})  # type: ignore[arg-type]
 
 
-def test_backends_stand_beside_the_signals() -> None:
+def test_a_file_may_hold_backends_and_signals() -> None:
     text = "backend: cuda\nfallback_backends: [cpp, numpy]\nlayer1:\n  shard: {axis: 0}\n"
     assert parse_backends(text) == Backends("cuda", ("cpp", "numpy"))
     assert list(parse(text)) == ["layer1"]

@@ -119,7 +119,7 @@ def test_a_stranger_s_message_is_dropped_and_counted(two: Conversation, message:
     assert two.tables.dropped == before + 1
 
 
-def test_what_belongs_to_workers_is_not_taken_from_clients_nor_the_other_way(two: Conversation) -> None:
+def test_messages_of_workers_are_not_taken_from_clients_nor_the_other_way(two: Conversation) -> None:
     before = two.tables.dropped
     assert (
         two("c", Done("c", 1))
@@ -152,7 +152,7 @@ def test_frees_ride_along_and_are_forgotten(two: Conversation) -> None:
     assert not two.tables.clients["c"].entries
 
 
-def test_freeing_what_is_not_there_is_harmless(two: Conversation) -> None:
+def test_freeing_an_unknown_tensor_is_harmless(two: Conversation) -> None:
     assert two("c", Batch(2, (), [(FREE, 99)])) == []
 
 
@@ -172,7 +172,7 @@ def test_a_read_is_sent_to_the_worker_that_holds_the_tensor(two: Conversation) -
     assert two("c", Batch(2, (), [], (read(9, 1),))) == [Mail("w0", Run("c", 2, (), [], (fetch(9, 1),)))]
 
 
-def test_a_read_of_what_is_not_there_fails_at_once(two: Conversation) -> None:
+def test_a_read_of_an_unknown_tensor_fails_at_once(two: Conversation) -> None:
     [mail] = two("c", Batch(2, (), [], (read(9, 77),)))
     assert mail.peer == "c" and isinstance(mail.message, Failed) and mail.message.ticket == 9
 
@@ -408,7 +408,7 @@ def test_a_worker_that_is_lost_holds_nobody_back(talk: Conversation) -> None:
 
 
 def test_only_traces_are_dropped_and_the_bound_below_which_kinds_go_only_rises(two: Conversation) -> None:
-    """Not all workers hear of it, and what one does not know another has to know neither: one of them would begin a collective
+    """Not all workers hear of it, and all must drop it alike: one of them would begin a collective
     inside a trace that the other could not make."""
     [mail] = two("c", Batch(2, (), [(2, 2, 1, 1)], drops=(2,)))
     assert mail.message.drops == () and 2 in two.tables.clients["c"].uses
@@ -426,7 +426,7 @@ def test_a_client_that_a_worker_refuses_is_let_go(two: Conversation) -> None:
     assert two("w0", Refuse("c", "again")) == []
 
 
-def test_a_client_that_says_goodbye_is_freed_at_once(two: Conversation) -> None:
+def test_the_tensors_of_a_client_that_leaves_are_freed_at_once(two: Conversation) -> None:
     assert two("c", Bye()) == [Mail("w0", Drop("c"))]
 
 
@@ -438,7 +438,7 @@ def test_a_lost_worker_is_named_to_who_reads_from_it(two: Conversation) -> None:
     assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
 
 
-def test_what_is_made_of_a_lost_tensor_is_lost_for_the_same_reason(two: Conversation) -> None:
+def test_a_result_of_a_lost_tensor_is_lost_for_the_same_reason(two: Conversation) -> None:
     two.gone("w0")
     two.worker("w1")
     [mail] = two("c", Batch(3, (), [(2, 2, 1, 1)], (read(9, 2),)))
@@ -451,7 +451,7 @@ def test_a_read_of_a_lost_tensor_is_answered_while_there_is_no_worker(two: Conve
     assert mail.message.error == "WorkerLost" and "w0" in mail.message.text
 
 
-def test_what_needs_a_worker_waits_and_what_is_lost_does_not(two: Conversation) -> None:
+def test_an_op_without_a_worker_waits_and_a_read_of_a_lost_tensor_does_not(two: Conversation) -> None:
     two.gone("w0")
     assert two("c", Batch(2, (), [(1, 5, 0.5)], (read(7, 5),))) == []
     [mail] = two("c", Batch(3, (), [], (read(8, 1),)))
@@ -473,7 +473,7 @@ def test_acknowledgements_do_not_wait_for_a_lost_worker(two: Conversation) -> No
     assert Mail("c", Ack(2)) in two.gone("w0")
 
 
-def test_an_instruction_that_names_what_is_not_there_spoils_only_its_own_results(two: Conversation) -> None:
+def test_an_instruction_with_an_unknown_operand_fails_only_its_own_results(two: Conversation) -> None:
     before = two.tables.dropped
     got = two("c", Batch(2, (), [(2, 5, 1, 77), (42, 6, 1), (2, 7, 1, 1)], (read(8, 5), read(9, 7))))
     assert two.tables.dropped == before + 2
@@ -552,7 +552,7 @@ def test_a_question_about_stats_without_workers_is_answered_at_once(talk: Conver
     assert mail.message.value["workers"] == {}
 
 
-def test_an_unknown_question_says_so(two: Conversation) -> None:
+def test_an_unknown_question_is_answered_with_an_error(two: Conversation) -> None:
     [mail] = two("c", Ask(3, "the weather"))
     assert isinstance(mail.message, Failed) and "the weather" in mail.message.text
 
@@ -595,7 +595,7 @@ def test_a_number_has_one_meaning_for_good(two: Conversation) -> None:
     assert two("c", Batch(3, (), [(1, 5, 0.5)])) == [Mail("w0", Run("c", 3, (), [(1, 5, 0.5)]))]
 
 
-def test_what_waits_for_a_worker_happens_in_the_order_it_was_said(talk: Conversation) -> None:
+def test_batches_that_wait_for_a_worker_run_in_the_order_they_came(talk: Conversation) -> None:
     """Signals that change between two batches hold for the second alone, however many do."""
     talk.dispatcher.expect(2)
     talk.client()
@@ -615,7 +615,7 @@ def test_what_waits_for_a_worker_happens_in_the_order_it_was_said(talk: Conversa
     assert [m.serial for m in said if isinstance(m, Run)] == [1, 2, 2]
 
 
-def test_what_a_client_got_wrong_while_it_waited_is_its_own_loss(talk: Conversation) -> None:
+def test_a_wrong_batch_that_waited_costs_its_client_alone(talk: Conversation) -> None:
     talk.client()
     talk("c", Batch(1, (FULL,), [(1, 1, 0.5)]))
     talk("c", Configure({"s": 7}))
@@ -641,7 +641,7 @@ def test_bytes_of_one_kind_are_now_sent_and_now_placed(talk: Conversation) -> No
     assert [m.peer for m in said if isinstance(m.message, Run) and m.message.code] == ["w0", "w1"]
 
 
-def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Conversation) -> None:
+def test_a_move_that_ends_after_its_tensor_was_lost_is_freed(talk: Conversation) -> None:
     talk.worker("w0")
     talk.worker("w1")
     talk.client()
@@ -652,7 +652,7 @@ def test_what_arrives_after_it_was_lost_with_another_worker_is_freed(talk: Conve
     assert not talk.tables.clients["c"].late
 
 
-def test_workers_are_told_of_a_client_s_share_and_memory_those_that_come_later_too(talk: Conversation) -> None:
+def test_workers_are_told_of_a_client_s_share_and_memory_later_workers_too(talk: Conversation) -> None:
     talk.worker()
     came = Mail("w0", Came("c", 8.0, 1 << 20, interactive=True))
     assert came in talk("c", Hello(VERSION, "", "here", 7, 2.0, "interactive", 1 << 20))
@@ -669,7 +669,7 @@ def test_a_client_cannot_take_any_weight(weight: float, priority: str) -> None:
         checks.message(Hello(VERSION, "", "here", 7, weight, priority))
 
 
-def test_a_full_dispatcher_refuses_another_client_and_says_so(talk: Conversation) -> None:
+def test_a_full_dispatcher_refuses_another_client_with_the_reason(talk: Conversation) -> None:
     talk.tables.most_clients = 1
     talk.client("first")
     refused = talk.client("second")

@@ -57,7 +57,7 @@ def test_a_long_batch_is_cut_and_others_have_their_turn_before_its_rest(spread: 
     assert len(spread.tables.clients["a"].acks[2]) == 2
 
 
-def test_reads_of_many_pieces_are_cut_and_what_follows_them_waits(spread: Conversation) -> None:
+def test_reads_of_many_pieces_are_cut_and_later_messages_wait(spread: Conversation) -> None:
     asked = tuple((ticket, 1, PAIR) for ticket in range(7, 7 + 5 * SLICE))
     first = spread("a", Batch(2, (), [(2, 5, 1, 1)], asked, True))
     assert 0 < len(gets(first)) <= 2 * SLICE and list(spread.tables.cut) == ["a"] and not spread.tables.clients["a"].acks
@@ -83,7 +83,7 @@ def test_two_long_batches_take_turns(spread: Conversation) -> None:
 
 
 @pytest.mark.parametrize("body", [6, 40])
-def test_calls_whose_plans_are_not_kept_are_cut_within_what_they_stand_for(
+def test_calls_whose_plans_are_not_kept_are_cut_within_their_instructions(
     spread: Conversation, body: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewrite, "LONG", 20)
@@ -100,7 +100,7 @@ def test_calls_whose_plans_are_not_kept_are_cut_within_what_they_stand_for(
     assert not [id for id in spread.tables.clients["a"].entries if id < 0], "temporaries are freed"
 
 
-def test_what_an_upload_held_back_is_cut_too(spread: Conversation) -> None:
+def test_a_batch_that_an_upload_held_back_is_cut_too(spread: Conversation) -> None:
     spread("a", Batch(2, (), [(3, 5, -1, 0, 0)]))
     for serial in range(3, 9):
         assert spread("a", Batch(serial, (), [(2, 10 * serial + i, 1, 1) for i in range(SLICE)])) == []
@@ -118,7 +118,7 @@ def kinds(first: int, count: int) -> tuple[KindDef, ...]:
     return tuple(KindDef(first + i, "add", ((F, 1 + i), (F, 1 + i)), ()) for i in range(count))
 
 
-def test_many_definitions_are_cut_and_what_uses_them_waits(spread: Conversation) -> None:
+def test_many_definitions_are_cut_and_their_calls_wait(spread: Conversation) -> None:
     many = kinds(10, 10 * SLICE)
     odd = KindDef(9, "add", ((F, 2), (F, 3)), ())
     first = spread("a", Batch(2, (odd, *many, KindDef(400, "add", (PAIR, PAIR), ())), [(400, 5, 1, 1)], ((7, 5, PAIR),), True))
@@ -176,7 +176,7 @@ def test_the_first_plan_of_a_program_is_cut_and_later_calls_use_it(
     assert not [id for id in spread.tables.clients["a"].entries if id < 0], "temporaries are freed"
 
 
-def test_what_is_planned_in_turns_is_what_is_planned_at_once(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_made_in_turns_equals_one_made_at_once(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     for slice in (2 * SLICE, 1 << 20):
         monkeypatch.setattr(core, "SLICE", slice)
@@ -277,7 +277,7 @@ def test_calls_with_many_results_on_several_workers_are_cut(spread: Conversation
 
 @pytest.mark.parametrize("again", [False, True], ids=["first call", "later call"])
 def test_a_call_on_several_workers_that_writes_over_its_own_operand_is_refused(spread: Conversation, again: bool) -> None:
-    """A worker's part of it is several programs, the first of which would write over what the last one reads."""
+    """A worker's part of it is several programs, the first of which would write over operands of the last one."""
     trace = TraceDef(6, 2, [(2, 3, 1, 2), (2, 4, 3, 2)], (3, 4))
     spread("a", Batch(2, (), [(2, 8, 1, 1)], traces=(trace,)))
     if again:

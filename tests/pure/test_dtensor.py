@@ -62,7 +62,7 @@ CASES: list[tuple[str, tuple, tuple, dict, Any]] = [
     ("reshape", (X,), (S0,), {"shape": (4, 2, 3)}, lambda a: a.reshape(4, 2, 3)),
 ]
 
-# What differs: ours, theirs, and why.
+# The differences: ours, theirs, and the reason.
 DIFFERENT: dict[tuple[str, tuple], tuple[Placement, str, str]] = {
     ("mean", (S0,)): (P, "Partial(avg)", "each term is divided by the whole's count, so that uneven pieces add up"),
     ("softmax", (S1,)): (S0, "Replicate()", "to cut the other axis moves fewer bytes than to gather"),

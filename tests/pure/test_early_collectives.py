@@ -1,4 +1,4 @@
-"""Collectives begin when their operands are there, and in buckets; the program gives what it gave before."""
+"""Collectives begin when their operands are there, and in buckets; the program gives the same results as before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def same(after: Program, before: Program) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_collective_follows_what_makes_its_operands_and_no_other_collective_is_passed() -> None:
+def test_a_collective_follows_its_operands_and_passes_no_other_collective() -> None:
     body = [
         op(NEG, 3, 1), op(MUL, 4, 3, 2), op(NEG, 5, 4), op(ADD, 6, 5, 4), reduce(-1, (7,), 5), reduce(-2, (8,), 3),
         op(ADD, 9, 7, 8), reduce(-3, (10,), 9), op(ADD, 11, 10, 6),

@@ -31,7 +31,7 @@ def test_early_messages_are_bounded_in_bytes(sockets: PeerSockets, monkeypatch: 
     monkeypatch.setattr(peer_sockets, "EARLY_BYTES", 1000)
     frames = [(b"x" * 600,), (b"x" * 300, b"x" * 101), (b"x" * 300, b"x" * 100), (b"x",), ()]
     kept = [sockets.keep_early("w", piece(tag), each) for tag, each in enumerate(frames)]
-    assert kept == [True, False, True, False, True], "1,000 bytes, and what carries none"
+    assert kept == [True, False, True, False, True], "1,000 bytes, and mail without bytes"
     assert sum(len(f) for _, _, those in sockets.early for f in those) == 1000
 
 

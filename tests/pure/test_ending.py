@@ -23,7 +23,7 @@ Bad()
 """
 
 
-def test_an_exit_within_a_callback_is_asked_for_and_says_nothing() -> None:
+def test_an_exit_within_a_callback_is_asked_for_and_prints_nothing() -> None:
     found = subprocess.run([sys.executable, "-c", CALLBACK], capture_output=True, text=True, cwd=os.getcwd())
     assert found.stdout == "told True\n" and "SystemExit" not in found.stderr, found.stderr
     assert "another fault" in found.stderr and found.returncode == 0

@@ -1,4 +1,4 @@
-"""The estimated time of a kind: of every row, and by what it grows."""
+"""The estimated time of a kind: of every row, and the sizes that it grows with."""
 
 from __future__ import annotations
 

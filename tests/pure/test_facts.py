@@ -47,7 +47,7 @@ def test_no_file_but_the_table_s_tests_an_op_s_name_or_family() -> None:
     assert not wrong, f"these lines compare an op's name or family, which is to be a column of gt/ops/table.py: {wrong}"
 
 
-def test_the_search_finds_what_it_is_for() -> None:
+def test_the_search_finds_comparisons_of_names() -> None:
     for line in ("row.family == 'reduce'", "kind.row.name in ('add', 'mul')", "'x' in row.name", "definition.op == 'load'"):
         assert comparisons(line) == [1], line
     assert comparisons("ins.op.family == 'create'") == [1]

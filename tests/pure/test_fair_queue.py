@@ -172,7 +172,7 @@ def test_a_trace_that_holds_a_collective_is_one() -> None:
     assert list(queue.collective_runs) == ["a"]
 
 
-def test_what_was_left_for_another_client_goes_on_by_the_same_rule() -> None:
+def test_a_call_interrupted_for_another_client_goes_on_by_the_same_rule() -> None:
     queue = FairQueue()
     queue.put("a", run("a"), 0.0)
     queue.put("b", run("b"), 0.0)

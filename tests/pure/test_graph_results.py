@@ -54,7 +54,7 @@ def test_results_that_are_held_keep_their_values() -> None:
     made.call(20, 1)
     assert [made.table[n].tolist()[0] for n in range(14, 21)] == [32.0, 64.0, 2.0, 2.0, 2.0, 2.0, 6.0]
     lent = [n for n, a in made.table.items() if getattr(a, "lent", False)]
-    assert lent == [19, 20], "only what will be written over again is the graph's"
+    assert lent == [19, 20], "only values that the graph will write over belong to it"
 
 
 def test_results_that_are_let_go_of_behind_the_next_call_are_copied_into_the_same_buffer(
@@ -124,7 +124,7 @@ def test_a_small_graph_whose_results_are_held_until_the_next_is_recorded_twice_a
         made.check()
         made.free(at - 8)
     assert len(made.graph.recordings) == 2 and not copied
-    assert made.table[50] is made.graph.statics[0], "what is updated where it lies is the same in both"
+    assert made.table[50] is made.graph.statics[0], "a value updated in place is the same in both"
 
 
 def test_results_that_are_held_for_longer_are_copied_away_from_either_recording() -> None:

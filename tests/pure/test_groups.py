@@ -80,7 +80,7 @@ def test_word_of_a_collective_that_is_known_to_be_given_up_ends_no_later_one() -
     Ways(2, (0, 1), ("mail",)), Noted(2, (0, 1), 1), Aborted(1, (1, 2), 1, "RemoteError", "odd", 1),
     Ways(1, (1, 2), ("memory",)),
 ])  # fmt: skip
-def test_who_is_no_member_says_nothing_about_a_group(word: Any) -> None:
+def test_words_of_a_peer_outside_a_group_are_ignored(word: Any) -> None:
     talk = grouped(Reached("127.0.0.1:1"))
     with pytest.raises(ProtocolError, match="unexpected word about workers"):
         talk.hear(word)
@@ -88,7 +88,7 @@ def test_who_is_no_member_says_nothing_about_a_group(word: Any) -> None:
 
 
 def kept(talk: GroupCollectives) -> int:
-    """Words of peers that are kept, and what is to be sent because of them."""
+    """Words of peers that are kept, and the mail that they cause."""
     early = talk.early
     words = sum(map(len, (*early.ways.values(), *early.failures.values(), *talk.heard.values())))
     return words + len(talk.aborts.last) + len(talk.outgoing())

@@ -24,7 +24,7 @@ def hosts() -> Hosts:
 
 
 def sources(layout: Layout, to: Layout, hosts: Hosts) -> set[int]:
-    """From whom workers take what they lack."""
+    """From whom workers take the pieces that they lack."""
     plan = moving(SPEC, layout, to, hosts)
     takes = [extra.settings["takes"] for extra in plan.extra if isinstance(extra, Kind) and "takes" in extra.settings]
     return {source for each in takes for source, *_ in each}
@@ -54,13 +54,13 @@ def test_bytes_that_cross_between_hosts_cost_more(hosts: Hosts) -> None:
     assert cost(SPEC, rows, Layout.on(0), hosts) == quarter + 2 * quarter * CROSSING
 
 
-def test_what_was_measured_takes_the_place_of_the_guess(hosts: Hosts) -> None:
+def test_a_measured_bandwidth_replaces_the_estimate(hosts: Hosts) -> None:
     assert hosts.crossing == CROSSING
     assert hosts.keep([["a", "a", 8e9], ["b", "b", 10e9], ["a", "b", 1e9]]) == "" and hosts.crossing == 9.0
     assert hosts.keep([["a", "a", 1e9], ["a", "b", 5e9]]) == "" and hosts.crossing == 1.0, "never cheaper than inside"
     for wrong in (None, [], 3, [["a", "c", 1.0]], [["a", "b", 0]], [["a", "b"]], ["a"]):
         assert "expected" in hosts.keep(wrong)
-    assert hosts.crossing == 1.0, "what cannot be kept changes nothing"
+    assert hosts.crossing == 1.0, "a measurement that cannot be kept changes nothing"
 
 
 def test_the_tensors_of_a_worker_that_leaves_stay_on_its_host(hosts: Hosts) -> None:

@@ -35,7 +35,7 @@ ORDER = [
     ["cli", "profiler"],
 ]
 HEIGHT = {part: i for i, line in enumerate(ORDER) for part in line}
-# What only shells, `transport/`, `launch.py` and the entry points may know.
+# Modules that only shells, `transport/`, `launch.py` and the entry points may import.
 WORLD = {"asyncio", "multiprocessing", "sched", "select", "selectors", "signal", "socket", "subprocess", "time", "zmq"}
 CORES = ["errors", "environment", "spec", "ops", "program", "config", "dispatcher", "worker", "client"]
 # Threads are for shells, too. A client has locks, since the threads of a script share its session.
@@ -51,7 +51,7 @@ THREADED = {
     "worker/collectives/torch_transport.py": "torch.distributed waits for peers in a thread",
     "worker/engine/philox.py": "random numbers of a large tensor are made on all cores",
     "worker/engine/torch/inductor.py": "programs are compiled while they run as they are",
-    "worker/recorder.py": "a thread reports what another recorded",
+    "worker/recorder.py": "a thread reports the times that another recorded",
     "worker/state.py": "the stack of the first thread is told by another, as the first may be stuck",
     "worker/serve.py": "kernels may ask for messages in a thread, and sockets are the first one's",
 }
@@ -88,7 +88,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_part_imports_only_what_stands_above_it(path: Path) -> None:
+def test_a_part_imports_only_parts_above_it(path: Path) -> None:
     own = part_of(name_of(path))
     if not own:
         pytest.skip("a name at the top of the package")

@@ -36,7 +36,7 @@ def lasted(number: int) -> float:
 
 
 def done(rows: list[tuple[int, int, float]], broken: tuple[int, ...] = (), client: str = "c") -> WorkerReport:
-    """What a worker reports: (number, id, when it ended) of each instruction."""
+    """A worker's report: (number, id, end time) of each instruction."""
     numbers, ids, ends = zip(*rows)
     columns = (
         array("q", numbers),
@@ -112,7 +112,7 @@ def test_a_worker_that_hangs_shows_how_far_it_came(written: Written) -> None:
     assert len(written.of("WORKER_SEND")) == 3 and len(written.of("WORKER_RECV")) == 2 and not written.of("SEND")
 
 
-def test_what_was_not_timed_one_by_one_ends_with_its_run(written: Written) -> None:
+def test_an_instruction_without_its_own_time_ends_with_its_run(written: Written) -> None:
     written("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0)]))
     written("c", Batch(2, (), [(1, 7, 1.0)]))
     written("w0", done([(1, 5, 1.0), (END, 1, 3.0)]))
@@ -151,7 +151,7 @@ def test_a_call_of_a_trace_is_logged_as_the_ops_it_stands_for(written: Written) 
     assert len(written.of("WORKER_RECV")) == 4 and len(written.of("SEND")) == 4
 
 
-def test_what_waits_for_a_worker_is_logged_once(written: Written) -> None:
+def test_an_instruction_that_waits_for_a_worker_is_logged_once(written: Written) -> None:
     """With auto-start the first batch comes before the worker has: the dispatcher looks at it twice."""
     other = Written()
     other.dispatcher.lose("w0", "it left")
@@ -176,7 +176,7 @@ def test_a_client_that_goes_leaves_nothing_in_the_log_s_memory(written: Written)
     assert log.received and log.sent and log.definitions and log.waiting
     written.dispatcher.lose("c", "it left")
     written("w0", done([(1, 5, 1.0), (END, 1, 1.0)]))
-    assert written.of("SEND") == ["success=True"], "what a worker did is told after its client went"
+    assert written.of("SEND") == ["success=True"], "work of a worker is logged after its client left"
     for i in range(GONE):
         written(f"c{i}", Hello(VERSION, "", "127.0.0.1", i))
         written.dispatcher.lose(f"c{i}", "it left")
@@ -191,7 +191,7 @@ def test_the_log_asks_for_no_acknowledgement(written: Written) -> None:
 def test_a_file_past_its_size_is_followed_by_another_and_four_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "log"
     file = RotatedFile(str(path), 100)
-    assert path.stat().st_mode & 0o777 == 0o600, "it tells what all users of a server do"
+    assert path.stat().st_mode & 0o777 == 0o600, "it has the instructions of all users of a server"
     for i in range(20):
         file.write(f"{i:02}" + "." * 47 + "\n")
     file.close()

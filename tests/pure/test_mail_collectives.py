@@ -40,7 +40,7 @@ def begin(talk: MailCollectives, kind: Kind, tag: int) -> PendingCollective:
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_what_comes_for_a_collective_that_was_given_up_is_not_for_the_next(talk: MailCollectives, early: bool) -> None:
+def test_mail_for_an_aborted_collective_is_not_for_the_next(talk: MailCollectives, early: bool) -> None:
     first = begin(talk, adds(0, 1, 2), 7)
     if early:
         piece(talk, 2, 7, 5.0)

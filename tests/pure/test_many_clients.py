@@ -1,4 +1,4 @@
-"""A dispatcher with a thousand clients, most of them idle: what one client asks takes the same calls as if it were alone, and
+"""A dispatcher with a thousand clients, most of them idle: a question takes the same calls as of a client that is alone, and
 each of the others costs some kilobytes that do not grow."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLIENTS = 1000
 
 
 def question(serial: int) -> Batch:
-    """An op, its read and the free of what was there before."""
+    """An op, its read and the free of the previous result."""
     return Batch(serial, (), [(2, serial + 100, 1, 1), (0, serial + 99)], ((serial, serial + 100, PAIR),), True)
 
 
@@ -76,7 +76,7 @@ def calls(what: Callable[[], Any]) -> int:
     return count
 
 
-def test_a_question_takes_the_same_calls_beside_a_thousand_clients() -> None:
+def test_a_question_takes_the_same_calls_with_a_thousand_clients() -> None:
     talk = Talk()
 
     def measured(serial: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The form of every message that gt/ raises, read by ast: what is wrong is named, by a value that was found or by the name
+"""The form of every message that gt/ raises, read by ast: it names the fault, by a value that was found or by the name
 of an argument, function, class or option; no message begins with a pronoun or is a bare phrase."""
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_messages_begin_with_a_noun_or_a_verb_and_are_more_than_a_phrase() -> No
     assert not wrong, "\n".join(f"{m.place}: {m.text!r}" for m in wrong)
 
 
-def test_messages_state_what_was_expected() -> None:
+def test_messages_state_the_expectation() -> None:
     """ "expected A, got B", not "wants A, not B"."""
     wrong = [m for m in MESSAGES if re.search(r"\bwants?\b", re.sub(r"\{.*?\}", "", m.text))]
     assert not wrong, "\n".join(f"{m.place}: {m.text!r}" for m in wrong)

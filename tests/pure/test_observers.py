@@ -116,7 +116,7 @@ def test_someone_without_rights_sees_only_the_client_whose_secret_name_it_has(wa
     assert all(x.client == "here:1" for x in events(mails, "friend")), "names are secrets, labels are not"
 
 
-def test_what_was_compiled_for_a_client_is_told_to_nobody_else_when_it_is_gone(watched: Conversation) -> None:
+def test_programs_of_a_client_that_left_are_told_to_nobody_else(watched: Conversation) -> None:
     admin(watched)
     watched.told(watched.dispatcher.handle(Mail("stranger", e.Subscribe(VERSION, e.EVERY), (), "user")))
     watched.gone("c")
@@ -136,7 +136,7 @@ def test_workers_look_closely_only_for_whom_that_was_asked(watched: Conversation
     assert told == {"w0": e.Listen(e.SAMPLED), "d": e.Listen(e.SAMPLED)}
 
 
-def test_an_observer_that_does_not_take_in_what_it_is_sent_loses_events_which_are_counted(watched: Conversation) -> None:
+def test_a_slow_observer_loses_events_which_are_counted(watched: Conversation) -> None:
     admin(watched)
     sent = [m for i in range(3 * e.WINDOW) for m in watched("w0", spans("c")) if m.peer == "top"]
     assert len(sent) == e.WINDOW - 1, "and the first, when it came"
@@ -148,7 +148,7 @@ def test_an_observer_that_does_not_take_in_what_it_is_sent_loses_events_which_ar
     assert isinstance(mail.message, e.Watched) and mail.message.dropped == 1 and len(mail.message.events) > 5000
 
 
-def test_a_batch_is_told_with_what_it_holds(watched: Conversation) -> None:
+def test_a_batch_is_told_with_its_contents(watched: Conversation) -> None:
     admin(watched, level=e.EVERY)
     seen = events(watched("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0), (0, 5)], ((9, 6, (8, 2, 2)),))), "top")
     received, sent = seen
@@ -183,7 +183,7 @@ BAD: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("peer", "message"), BAD, ids=[f"{p} {type(m).__name__} {i}" for i, (p, m) in enumerate(BAD)])
-def test_what_no_peer_of_ours_reports_is_dropped_and_counted(watched: Conversation, peer: str, message: Any) -> None:
+def test_reports_that_no_peer_of_ours_sends_are_dropped_and_counted(watched: Conversation, peer: str, message: Any) -> None:
     admin(watched)
     before = watched.tables.dropped
     assert events(watched(peer, message), "top") == []
@@ -214,7 +214,7 @@ def pool() -> Conversation:
     return talk
 
 
-def test_a_worker_s_load_is_for_all_and_what_it_executes_for_those_who_may_see_whose_it_is(pool: Conversation) -> None:
+def test_a_worker_s_load_is_for_all_and_its_instructions_for_their_user(pool: Conversation) -> None:
     state = e.State(1.0, 2.0, 3.0, 4, 5, 6, 7, current="matmul", since=2.0, stack="in her file", client="alice-1")
     mails = pool("w0", e.WorkerReport((state,)))
     for observer, current, stack, client in (
@@ -226,7 +226,7 @@ def test_a_worker_s_load_is_for_all_and_what_it_executes_for_those_who_may_see_w
         assert (seen.current, seen.stack, seen.client) == (current, stack, client), observer
 
 
-def test_what_was_compiled_for_a_client_that_left_is_seen_by_its_user_alone(pool: Conversation) -> None:
+def test_programs_of_a_client_that_left_are_seen_by_its_user_alone(pool: Conversation) -> None:
     pool.gone("alice-1")
     mails = pool("w0", e.WorkerReport((e.Compiled("alice-1", 1.0, 2.0, "her program"),)))
     assert [x.client for x in events(mails, "alice-top") if isinstance(x, e.Compiled)] == ["alice:1"]

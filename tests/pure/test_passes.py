@@ -1,4 +1,4 @@
-"""Each pass of a worker, alone: the program gives after it what it gave before."""
+"""Each pass of a worker, alone: the program gives the same results before and after it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def evaluate(ins: Instruction, known: dict[int, Any]) -> tuple:
 
 
 @given(programs())
-def test_the_peak_of_a_program_is_never_less_than_what_its_values_take(made: Program) -> None:
+def test_the_peak_of_a_program_is_never_less_than_the_memory_of_its_values(made: Program) -> None:
     table: dict[int, Any] = dict(enumerate(arrays(made.inputs), 1))
     start = sum(a.nbytes for a in table.values())
     numbers = [0.5] * made.holes
@@ -84,7 +84,7 @@ def same(found: Any, want: Any) -> None:
 
 
 def checked(p: Program, after: Program) -> None:
-    """The same results from the program as it was, from what a pass gave, and from the function made of that."""
+    """The same results from the program before a pass, from the one after it, and from the generated function."""
     want = run(p, *calls(p), ENGINE.kernel)
     same(run(after, *calls(p), ENGINE.kernel), want)
     inputs, numbers = calls(p)
@@ -171,7 +171,7 @@ def test_a_second_stream_changes_nothing_and_is_waited_for(p: Program) -> None:
     table = overwriting()
     inputs, numbers = calls(p)
     same(straight_line(after, table, flat=True, side=Watched())(*inputs, *numbers), run(p, *calls(p), ENGINE.kernel))
-    assert not pending, "what runs on the side is waited for before the end"
+    assert not pending, "the side stream is waited for before the end"
 
 
 @given(programs())
@@ -213,7 +213,7 @@ def test_segments_one_after_another_are_the_whole(p: Program, data: st.DataObjec
     same([table[r] for r in p.results], run(p, inputs, numbers, ENGINE.kernel))
 
 
-# What each does, on programs written by hand
+# The effect of each, on programs written by hand
 
 
 def test_updates_are_fused_where_the_last_of_them_stands() -> None:
@@ -241,21 +241,21 @@ def test_a_parameter_with_a_view_that_lives_on_is_not_written_over() -> None:
     checked(p, fuse_updates(p, updates))
 
 
-def test_what_was_made_here_and_ends_is_written_over() -> None:
+def test_a_dying_value_of_the_program_is_written_over() -> None:
     p = write_in_place(program(2, [op(ADD, 3, 1, 2), op(SCALE, 4, 3, 2.0), op(MUL, 5, 4, 4)], (5,), (0,)), FRESH)
     assert [ins.in_place for ins in p.instructions] == [False, True, False]  # an input is another's, 4 stands twice
     seen = program(2, [op(ADD, 3, 1, 2), op(RESHAPE, 4, 3), op(NEG, 5, 3)], (4, 5))
     assert write_in_place(seen, FRESH) is seen  # there is a view of it
 
 
-def test_what_is_made_of_nothing_but_numbers_is_a_constant() -> None:
+def test_a_value_computed_of_numbers_alone_is_a_constant() -> None:
     body = [op(FULL, 2, 0.5), op(LIKE, 3, 1, 2.0), op(MUL, 4, 2, 3), op(ADD, 5, 4, 1), op(FULL, 6, Hole(0)), op(ADD, 7, 5, 6)]
     after = fold_constants(program(1, body, (7,)), evaluate)
     assert set(after.constants) == {2, 3, 4} and [ins.op.name for ins in after.instructions] == ["add", "full", "add"]
     assert "constant" in str(after)
 
 
-def test_what_the_longest_way_does_not_need_runs_on_the_side() -> None:
+def test_instructions_off_the_critical_path_run_on_the_side_stream() -> None:
     body = [op(NEG, 3, 1), op(MUL, 4, 3, 2), op(NEG, 5, 1), op(ADD, 6, 4, 4)]
     after = off_critical_path(program(2, body, (5, 6)))
     assert [ins.side for ins in after.instructions] == [False, False, True, False] and "side stream" in str(after)

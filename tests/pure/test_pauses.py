@@ -25,7 +25,7 @@ TRACE = TraceDef(9, 1, [(2, 2, 1, 1), (2, 3, 2, 1), (2, 4, 3, 1)], (4,))  # x ->
 
 
 class Others:
-    """Says that others wait, as often as it is asked while there are `times` left."""
+    """Whether others wait: true for the first `times` questions."""
 
     def __init__(self, times: int) -> None:
         self.times = times

@@ -117,7 +117,7 @@ def test_parts_are_gathered_and_spread(groups, n, size, seed) -> None:
 
 @given(n=st.integers(2, 5), data=st.data())
 @settings(deadline=None)
-def test_each_gets_what_the_others_have_for_it(groups, n, data) -> None:
+def test_each_gets_the_pieces_that_the_others_have_for_it(groups, n, data) -> None:
     sizes = [[data.draw(st.integers(0, 9)) for _ in range(n)] for _ in range(n)]  # from, to
     sent = [torch.arange(sum(row), dtype=torch.uint8) + 20 * r for r, row in enumerate(sizes)]
     taken = [[row[r] for row in sizes] for r in range(n)]
@@ -181,7 +181,7 @@ def test_words_are_written_into_a_pipe_only(tmp_path: Path) -> None:
 def test_members_are_reached_only_if_their_memory_can_be_read() -> None:
     mine, other = Inbox(), Inbox()
     offers = [mine.offer(), other.offer()]
-    here = {1: os.getpid()}  # whoever listens where that member says it does
+    here = {1: os.getpid()}  # whichever process listens at the address of that member
     found = reached(0, offers, mine, here)
     assert found.keys() == {1}
     assert reached(0, [offers[0], offers[1][:-1] + "?"], mine, here) == {}

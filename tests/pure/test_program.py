@@ -35,7 +35,7 @@ def test_a_program_is_printed_as_one_would_write_it() -> None:
     ])  # fmt: skip
 
 
-def test_an_instruction_knows_its_operands_by_what_they_are() -> None:
+def test_an_instruction_tells_values_numbers_and_holes_apart() -> None:
     _, scale, _ = STEP.instructions
     assert scale.op.name == "mul" and scale.results == (4,) and scale.values == (3,) and scale.numbers == (Hole(0),)
     assert scale.holes == (0,) and scale.specs == (X,) == scale.made
@@ -43,7 +43,7 @@ def test_an_instruction_knows_its_operands_by_what_they_are() -> None:
     assert last_uses(STEP.instructions) == {1: 0, 2: 2, 3: 1, 4: 2, 5: 2}
 
 
-def test_the_interpreter_forgets_what_is_freed_and_assigns_once() -> None:
+def test_the_interpreter_frees_values_and_assigns_each_once() -> None:
     a, b = arrays(2)
     np.testing.assert_allclose(run(STEP, [a, b], [3.0], ENGINE.kernel)[0], (a + b) * 3.0 * b)
     late = STEP.with_instructions([*STEP.instructions, op(NEG, 6, 3)], results=(6,))
@@ -55,7 +55,7 @@ def test_the_interpreter_forgets_what_is_freed_and_assigns_once() -> None:
 
 
 @given(programs())
-def test_what_is_read_is_what_was_written(p: Program) -> None:
+def test_a_written_program_is_read_back_equal(p: Program) -> None:
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(write(p)), type=TraceDef)
     assert read(sent, KINDS.get) == p
 
@@ -88,7 +88,7 @@ def test_a_definition_that_cannot_be_is_refused(body: list, results: tuple, what
 
 @given(programs())
 def test_a_call_stands_for_its_instructions(p: Program) -> None:
-    """Expanded, the instructions give over a table of ids what the program gives."""
+    """The expanded instructions give, over a table of ids, the program's results."""
     inputs, numbers = calls(p)
     ids = range(100, 100 + p.inputs)
     call = (40, *range(500, 500 + len(p.results)), *ids, *numbers)
@@ -139,7 +139,7 @@ def test_ids_that_are_used_again_stand_for_other_values() -> None:
     assert stretch.rest == [77] and list(stretch.left) == [20, 21] and p.dying == (0,) and p.freed == {1, 3, 5}
 
 
-def test_the_key_of_a_stretch_says_which_results_are_left() -> None:
+def test_the_key_of_a_stretch_has_the_remaining_results() -> None:
     """Two results under one id leave one value, under two ids two."""
     one, two = (Stretch([(1, 20, 10, 11), (1, second, 10, 11)], KINDS.get) for second in (20, 21))
     assert one.signature == two.signature and one.key != two.key
@@ -150,7 +150,7 @@ def test_instructions_are_told_apart_by_their_number() -> None:
     assert ops(code) == [code[0], code[3]] and freed(code) == {1} and kind_table("it") == {FREE: "it"}
 
 
-# What else may know how an instruction is written
+# No other file knows how an instruction is encoded
 
 ROOT = Path(__file__).parents[2] / "gt"
 COUNTING = re.compile(

@@ -66,7 +66,7 @@ def test_when_no_reader_came_between_two_looks_the_background_thread_receives_ag
     assert r.advance() is RECEIVING and not r.reader_comes()
 
 
-def test_beside_one_long_reader_the_background_thread_rests_until_it_is_called() -> None:
+def test_with_one_long_reader_the_background_thread_rests_until_it_is_called() -> None:
     r = resting()
     assert r.advance() is RESTING  # the alarm rang
     assert r.reader_leaves(others=False)  # it is to be called
@@ -121,7 +121,7 @@ def test_closing_ends_the_thread_in_every_state_and_gives_its_turn_back() -> Non
         assert r.advance() is CLOSED and not r.turn.locked() and r.advance() is CLOSED
 
 
-def test_closing_beside_a_reader_leaves_its_turn_to_it() -> None:
+def test_closing_during_a_read_leaves_the_turn_to_the_reader() -> None:
     r = resting()
     r.close()
     assert r.advance() is CLOSED and r.turn.locked()

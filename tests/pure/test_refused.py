@@ -1,5 +1,5 @@
-"""A message that cannot be carried out costs its sender what it asked for and nothing else: every read is answered, what was
-asked beside it is done, and it is counted."""
+"""A message that cannot be carried out fails alone: every read is answered, all other requests of its sender are carried
+out, and it is counted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def talk() -> Conversation:
 
 
 def answers(mails: list[Mail]) -> dict[int, Any]:
-    """What a client is told about its reads, by ticket; reads that a worker answers are True."""
+    """The replies to a client's reads, by ticket; reads that a worker answers are True."""
     found: dict[int, Any] = {}
     for mail in mails:
         match mail.message:
@@ -94,7 +94,7 @@ BAD_KINDS = {
 
 
 @pytest.mark.parametrize("kind", BAD_KINDS.values(), ids=BAD_KINDS)
-def test_a_kind_that_cannot_be_costs_what_is_made_of_it_only(talk: Conversation, kind: KindDef) -> None:
+def test_an_invalid_kind_fails_only_its_own_results(talk: Conversation, kind: KindDef) -> None:
     reads = ((7, 2, PAIR), (8, 3, PAIR), (9, 1, PAIR), (10, 4, PAIR))
     mails = talk("c", Batch(2, (kind,), [(2, 2, 1, 1), (9, 3, 1), (2, 4, 3, 1)], reads, True))
     told = answers(mails)
@@ -119,7 +119,7 @@ def test_odd_statics_that_a_sharding_rule_stumbles_over_cost_that_instruction(ta
     assert set(told) == {k.number for k in odd}
 
 
-def test_operands_that_are_not_what_the_kind_says_never_reach_a_worker(talk: Conversation) -> None:
+def test_operands_of_another_spec_than_the_kind_s_never_reach_a_worker(talk: Conversation) -> None:
     wide = (F, 2000, 2000)
     adam = KindDef(5, "exp", (wide,), ())
     mails = talk("c", Batch(2, (adam,), [(5, 2, 1)], ((7, 2, wide),)))
@@ -231,7 +231,7 @@ def test_a_client_whose_message_cannot_be_read_is_let_go_as_it_may_wait_for_an_a
     assert talk.dispatcher.unreadable("stranger", ProtocolError("no message")) == []
 
 
-def test_what_waits_for_a_worker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_wait_for_a_worker_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "HELD", 10)
     talk = Conversation()
     talk.client("c")
@@ -248,7 +248,7 @@ def test_a_read_on_a_server_without_workers_is_answered_in_the_end() -> None:
     [mail] = talk.dispatcher.tick(161.0)
     assert mail.message.ticket == 7 and "no worker has joined" in mail.message.text
     assert talk.dispatcher.tick(300.0) == []
-    talk.worker("w0")  # what it was to read is made all the same
+    talk.worker("w0")  # the operand of its read is computed all the same
     assert answers(talk("c", Batch(2, (), [], ((8, 1, PAIR),)))) == {8: True}
 
 
@@ -263,7 +263,7 @@ def test_who_introduces_itself_at_too_great_length_is_refused(talk: Conversation
 
 @pytest.mark.parametrize("engine", ["numpy", "pytorch"])
 def test_a_worker_compares_operands_with_their_kinds(engine: str) -> None:
-    """Were the dispatcher wrong: no kernel sees what it does not expect."""
+    """Were the dispatcher wrong: no kernel gets operands of other specs."""
     worker = Worker(make(engine))
     three = (F, 3)
     kinds = (FULL, ADD, KindDef(3, "exp", (three,), ()), KindDef(4, "sum", ((F, 3, 3),), ((0,), False)),

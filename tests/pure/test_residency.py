@@ -58,7 +58,7 @@ def test_the_least_recently_used_clients_make_room_first_and_no_more_than_needed
 
 
 @given(st.lists(st.tuples(st.sampled_from(["make", "out", "back", "count"]), st.integers(1, 50)), max_size=60))
-def test_what_is_counted_is_never_less_than_what_lies_on_the_device(steps: list[tuple[str, int]]) -> None:
+def test_the_counted_bytes_are_never_less_than_the_device_s(steps: list[tuple[str, int]]) -> None:
     r = Residency(device=400, host=400)
     r.counted(0, 0)
     device: list[int] = []
@@ -84,7 +84,7 @@ def test_what_is_counted_is_never_less_than_what_lies_on_the_device(steps: list[
 def test_without_a_limit_everything_fits_and_an_uncounted_device_fits_nothing() -> None:
     assert Residency(device=0, host=10).fits(1 << 60) and Residency(device=0).missing(1 << 60) == 0
     r = Residency(device=100, host=0)
-    assert not r.fits(1), "what ran before was not counted"
+    assert not r.fits(1), "calls before this one were not counted"
     r.counted(60, 0)
     assert r.fits(40) and not r.fits(41) and r.missing(41) == 1
 
@@ -162,7 +162,7 @@ def test_memory_that_recordings_keep_is_counted_once_and_those_of_who_left_are_c
     assert -2 not in kept and worker.host.residency.refused == 0
 
 
-def test_what_the_device_has_no_room_for_on_its_way_back_comes_when_others_have_left() -> None:
+def test_a_tensor_without_room_on_the_device_returns_when_others_have_left() -> None:
     worker = shared_worker(4 * MB)
     fill(worker, "a", 1, 2)
     fill(worker, "b", 1, 2, 3)
@@ -241,7 +241,7 @@ def test_clients_that_do_not_fit_together_move_their_memory_less_often_than_they
     assert "c" in served[20:22], "who has all its memory there is served at once"
 
 
-def test_what_a_graph_watches_before_it_is_recorded_takes_no_memory() -> None:
+def test_the_tensors_that_a_graph_watches_before_it_is_recorded_take_no_memory() -> None:
     graph = Graph(SimpleNamespace(inputs=3, result_count=1, dies=()), SimpleNamespace(graphs=set()))
     weights, parameter = torch.ones(4), torch.ones(4)
     gone = ref(parameter)
@@ -252,7 +252,7 @@ def test_what_a_graph_watches_before_it_is_recorded_takes_no_memory() -> None:
     assert graph.fixed == [True, False, False] and graph.links == {1: 0} and not graph.release()
 
 
-def test_what_a_call_adds_is_computed_once_of_hundreds_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_that_a_call_adds_are_computed_once_of_hundreds_of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(compile, "growth_of", lambda ready: asked.append(1) or 5)
     program = Executable.__new__(Executable)
@@ -273,7 +273,7 @@ def test_whole_numbers_that_rise_by_the_same_at_each_call_are_counted_up_by_the_
         assert [hole.item() for hole in given.holes] == list(numbers)
         given.rise()  # as the graph does at its end
         given.advance()
-    assert len(filled) == 1 and given.slot == 3, "only what does not lie there is filled in"
+    assert len(filled) == 1 and given.slot == 3, "only inputs that do not lie there are filled in"
 
 
 @pytest.mark.parametrize("more", [0, FEW])
@@ -284,5 +284,7 @@ def test_numbers_of_a_graph_are_where_it_reads_them_at_each_call(more: int) -> N
         given.give(numbers)
         slot = given.slot
         given.give(numbers)
-        assert [hole.item() for hole in given.holes] == list(numbers) and given.slot == slot, "what is there is not copied"
+        assert [hole.item() for hole in given.holes] == list(numbers) and given.slot == slot, (
+            "an input that lies there is not copied"
+        )
         assert [hole.dtype for hole in given.holes[:3]] == [torch.float64, torch.int64, torch.float64]

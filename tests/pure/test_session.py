@@ -23,7 +23,7 @@ from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peers, 
 
 
 class Wire:
-    """A link that keeps what is sent. `answer` plays the other side while the session waits."""
+    """A link that keeps the sent messages. `answer` plays the other side while the session waits."""
 
     def __init__(self, shares: bool = True) -> None:
         self.shares, self.sent, self.posted, self.wakes, self.waits = shares, [], [], 0, 0
@@ -222,7 +222,7 @@ def test_device_seconds_under_way_are_bounded_before_instructions_are(wire: Wire
     for _ in range(4096):
         x = x @ x
         assert window.sent - window.executed <= WINDOW + MORE and window.seconds() < 300
-    assert 0.02 <= window.rate < 0.2, "what workers measure corrects the estimate"
+    assert 0.02 <= window.rate < 0.2, "times that workers measure correct the estimate"
     assert gt.debug.in_flight()["waits"] == window.waits > waits
 
 
@@ -330,7 +330,7 @@ def test_where_no_memory_is_shared_bytes_wait_until_a_worker_wants_them() -> Non
         wire.session.close()
 
 
-def test_what_is_loaded_is_a_copy(wire: Wire) -> None:
+def test_a_loaded_array_is_a_copy(wire: Wire) -> None:
     array = np.array([1, 2, 3], "f4")
     x = gt.from_numpy(array)
     array[:] = 0
@@ -344,7 +344,7 @@ def test_a_question_goes_behind_all_that_was_written(wire: Wire) -> None:
     assert [type(m) for m in wire.sent] == [Batch, Ask]
 
 
-def test_a_question_nobody_answers_says_so(wire: Wire) -> None:
+def test_a_question_without_an_answer_raises(wire: Wire) -> None:
     with pytest.raises(errors.GTError, match="no answer about stats within 0.1 s"):
         wire.session.ask("stats", timeout=0.1)
 
@@ -375,7 +375,7 @@ def test_when_a_worker_is_lost_reads_under_way_are_asked_again_and_late_pieces_d
     assert x.tolist() == [[1, 2], [1, 2]] and not wire.session.replies
 
 
-def test_who_waits_for_a_worker_is_told_what_to_do_about_it(
+def test_a_reader_that_waits_for_a_worker_is_told_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The workers that a script starts itself need no `gt-worker`."""

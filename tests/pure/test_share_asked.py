@@ -1,4 +1,4 @@
-"""What a script asks for of a worker that it shares: by arguments of `gt.connect`, or by variables where it says nothing."""
+"""The share and memory of a worker that a script asks for: by arguments of `gt.connect`, or else by variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gt.client.default import _share
 from gt.errors import ArgumentError
 
 
-def test_what_is_not_said_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_without_an_argument_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _share(None, None, None) == (1.0, "normal", 0)
     for name, value in (("WEIGHT", "2.5"), ("PRIORITY", "batch"), ("MEMORY", "20GB")):
         monkeypatch.setenv(f"GT_{name}", value)
@@ -24,6 +24,6 @@ def test_what_is_not_said_comes_from_the_environment(monkeypatch: pytest.MonkeyP
         ((None, None, "much"), "memory='much' is no size"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_on_the_user_s_line(asked: tuple, said: str) -> None:
+def test_an_impossible_setting_is_refused_on_the_user_s_line(asked: tuple, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         _share(*asked)

@@ -146,7 +146,7 @@ def test_an_axis_counts_from_either_end(axis: int, ndim: int, want: int) -> None
     assert axis_of(axis, ndim) == want
 
 
-def test_a_wrong_axis_says_what_would_do() -> None:
+def test_the_error_of_a_wrong_axis_names_the_valid_ones() -> None:
     with pytest.raises(IndexError, match="no axis 2 in a tensor of 2 dimensions: expected -2 to 1"):
         axis_of(2, 2)
     with pytest.raises(TypeError, match="expected an integer, got 1.5"):

@@ -14,7 +14,8 @@ from gt.watch.statistics import CLIENTS, DISPATCHER, HOST_COPIES, IN_FLIGHT, REP
 ROOT = Path(__file__).parents[2] / "gt"
 DERIVED = {"early_calls_sent", "early_calls_right", "early_calls_wrong"}  # by a comprehension
 STREAMS = "worker/engine/torch/client_streams.py stats"  # of a client
-GIVEN_BY: list[tuple[dict[str, str], set[str], tuple[str, ...]]] = [  # with what no dict spells out, and by which functions
+# Described statistics, names that no dict spells out, and the functions that give them.
+GIVEN_BY: list[tuple[dict[str, str], set[str], tuple[str, ...]]] = [
     (WORKER, {"index"}, ("worker/*.py stats", "worker/counts.py totals")),
     (TRACES, set(), ("worker/programs/*.py stats", "worker/engine/**/*.py stats")),
     (SHARES, {"moved"}, ("worker/fair_queue.py _stats", "worker/quotas.py stats", STREAMS)),
@@ -58,7 +59,7 @@ def given(pattern: str) -> set[str]:
 
 
 @pytest.mark.parametrize("described, more, by", GIVEN_BY, ids=lambda x: " ".join(x) if isinstance(x, tuple) else "")
-def test_what_functions_give_is_what_is_described(described: dict[str, str], more: set[str], by: tuple[str, ...]) -> None:
+def test_the_statistics_given_are_the_described_ones(described: dict[str, str], more: set[str], by: tuple[str, ...]) -> None:
     found = set().union(*map(given, by)) | more
     if described is TRACES:
         found = (found | UNITS) - given(STREAMS)

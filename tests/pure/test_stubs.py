@@ -16,7 +16,7 @@ def test_the_checked_in_stub_is_current() -> None:
     assert made.returncode == 0, "run `make stubs` and commit gt/__init__.pyi"
 
 
-def test_the_stub_names_what_the_table_has() -> None:
+def test_the_stub_names_the_ops_of_the_table() -> None:
     text = (ROOT / "gt" / "__init__.pyi").read_text()
     assert "class Tensor(" in text and "    def exp(self) -> Tensor: ..." in text and "def randn(" in text
     assert (ROOT / "gt" / "py.typed").exists()

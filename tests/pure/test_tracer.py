@@ -44,7 +44,7 @@ def step(first: int, weight: int) -> tuple[list, list, int]:
 
 
 def run(tracer: Tracer, steps: int, cuts: bool) -> list:
-    """What is sent for some steps; with `cuts`, a batch ends right behind the bytes."""
+    """The instructions sent for some steps; with `cuts`, a batch ends right behind the bytes."""
     sent, weight, first = [], 1, 10
     for _ in range(steps):
         load, ops, weight = step(first, weight)

@@ -77,7 +77,7 @@ FILL = KindDef(1, "full", ((-3,),), ((2,), float32.code))
 
 
 def alone(turns: ClientTurns, *messages: Any) -> list[Any]:
-    """Serve these as the messages of the one client there is; those that have to wait their turn."""
+    """Serve these as the messages of the only client; returns the messages that wait their turn."""
     waiting, left = deque(messages), []
 
     def sort(message: Any) -> None:
@@ -229,7 +229,7 @@ def test_events_of_turns_that_are_done_serve_others() -> None:
 
 
 def test_two_clients_that_keep_a_device_busy_have_time_by_their_weights() -> None:
-    """A device that divides itself evenly among those that have a call there, each of which takes 3 ms alone."""
+    """A device that divides itself evenly among clients with a call there, each of which takes 3 ms alone."""
     queue, left, now = FairQueue(), dict[str, float](), 0.0
     done, time = {"heavy": 0, "light": 0}, DeviceTime()
     queue.introduce(Came("heavy", 3.0, 0))
@@ -276,7 +276,7 @@ class Streams(ClientStreams):
         return Event(self.now)
 
     def turn(self, client: str, ms: float, calls: int = 99, alone: bool = False) -> int:
-        """One turn, up to the end of what may be in flight; calls take so long."""
+        """One turn, up to the most calls in flight; each takes so long."""
         self.begin(client)
         while self.launched < calls and not self.full(client, alone):
             self.now += ms
@@ -347,5 +347,5 @@ def test_clients_are_even_where_each_has_the_same_share() -> None:
     for client, user in (("x", "one"), ("y", "one"), ("z", "two")):
         queue.introduce(Came(client, 1.0, 0, user, 1.0))
         queue.put(client, Run(client, 1, (), []), 0.0)
-    assert not queue.even({"a", "b", "i"}), "one user's two have half of what the other's one has"
+    assert not queue.even({"a", "b", "i"}), "each of one user's two has half the share of the other's one"
     assert queue.even({"a", "b", "i", "z"})

@@ -66,7 +66,7 @@ class Talk:
         return [self.workers[i].begin("c", kinds[i], operands[i], tag) for i in self.living]
 
     def deliver(self, works: Sequence[PendingCollective] = ()) -> None:
-        """Pass mail on until there is none; what is ready is made meanwhile."""
+        """Pass mail on until there is none; collectives that are ready are computed meanwhile."""
         while True:
             for work in works:
                 work.ready()
@@ -95,7 +95,7 @@ def sums(talk: Talk) -> list[Kind]:
 
 
 @pytest.mark.parametrize("hosts", [UNEVEN, ("a", "a", "b", "b"), ("a",) * 5, tuple("abc"), SIX_HOSTS, CROWDED])
-def test_every_collective_gives_in_two_levels_what_it_gives_in_one(hosts: tuple[str, ...]) -> None:
+def test_every_collective_gives_the_same_in_two_levels_as_in_one(hosts: tuple[str, ...]) -> None:
     talk, n = Talk(hosts), len(hosts)
     group, rng = talk.members, np.random.default_rng(0)
     terms = [rng.integers(-9, 9, (7, 2)).astype("f4") for _ in group]
@@ -150,7 +150,7 @@ def test_a_part_that_could_not_be_made_fails_the_collective_everywhere(broken: i
 
 
 def ended(works: Sequence[PendingCollective], talk: Talk) -> list[type[Exception] | None]:
-    """How each ends; with what each of them has the others know."""
+    """How each collective ends: the type of its error, or None."""
     found: dict[int, type[Exception] | None] = {}
     for _ in range(4):
         for i, work in enumerate(works):
@@ -205,7 +205,7 @@ def test_a_message_names_a_few_of_many_workers() -> None:
     assert listed(range(200)).endswith("14, 15, and 184 more]")
 
 
-def test_wide_is_what_one_level_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_wide_beyond_the_size_of_one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(two_level, "WIDE", 4)
     talk = Talk(("a",) * 9)
     made = talk.run(sums(talk), [[np.full(3, float(i), "f4")] for i in talk.members])

@@ -67,7 +67,7 @@ def only(mails: list[Mail], peer: str) -> Message:
     return found
 
 
-def test_a_worker_is_told_the_users_and_what_each_may_have(talk: Pool) -> None:
+def test_a_worker_is_told_the_users_and_their_limits(talk: Pool) -> None:
     welcome = next(m.message for m in talk.worker("w3") if m.peer == "w3" and isinstance(m.message, Welcome))
     assert welcome.users == {"ab" * 32: "alice"}
     mails = talk.came("c", ALICE, weight=3.0, memory=2 << 30)
@@ -139,7 +139,7 @@ def test_a_peer_s_name_writes_no_lines_of_its_own(talk: Pool) -> None:
     ]
 
 
-def test_what_a_client_says_of_itself_is_no_markup_of_a_table(talk: Pool) -> None:
+def test_the_name_of_a_client_is_no_markup_of_a_table(talk: Pool) -> None:
     row = defaultdict(int, user="bob", process="[/nope][bold]x:smile:1")
     shown = Console(file=io.StringIO(), width=200)
     shown.print(client_table([row], shown.width))
@@ -265,7 +265,7 @@ def test_the_pool_on_the_page_about_sharing_can_be_read(tmp_path: Path) -> None:
         ("worker_key: 0123456789abcdef\nusers:\n  a b: {key: 0123456789abcdeX}", "letters"),
     ],
 )
-def test_what_is_wrong_with_a_pool_is_named(tmp_path: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_fault_of_a_pool_file(tmp_path: Path, text: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GT_WORKER_KEY", raising=False)
     with pytest.raises(ConfigError, match=said):
         users_file.read(write(tmp_path, text))
@@ -283,6 +283,6 @@ def test_sizes_are_read(text: str, found: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "1XB", "many", "1e999TB"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_a_text_that_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="20GB"):
         bytes_in(text)

@@ -37,7 +37,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_value_that_cannot_be_used_is_an_error_that_lists_those_that_can(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_an_invalid_value_lists_the_valid_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     value, accepted = WRONG[name]
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=f"{name}='{value}': expected {accepted}"):
@@ -68,7 +68,7 @@ def test_an_unknown_variable_is_told_with_the_nearest_known_name(monkeypatch: py
     assert "GT_QQQQ: known are GT_AUTO_COMPILE, " in remark
 
 
-def test_only_what_a_client_does_not_read_is_without_effect_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_variables_that_a_client_does_not_read_are_without_effect_there(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "")
     assert environment.without_effect("pool:9000") == []
@@ -85,7 +85,7 @@ def test_a_warning_points_at_the_line_outside_gt() -> None:
     assert found[0].filename == __file__
 
 
-def test_every_variable_says_what_it_does_and_who_reads_it() -> None:
+def test_every_variable_has_a_description_and_its_readers() -> None:
     for name, variable in VARIABLES.items():
         assert name == variable.name and name.startswith(environment.PREFIX) and variable.doc
         assert set(variable.readers) and set(variable.readers) <= set(environment.ALL)

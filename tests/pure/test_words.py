@@ -65,7 +65,7 @@ def test_outs_kind_place_and_tensors_have_one_meaning_each() -> None:
         for word, given in namings(ast.parse(path.read_text()))
         if wrong(str(path.relative_to(ROOT)), word, given)
     ]
-    assert found == [], "give it the noun of what it is: results, dtype, position, ..."
+    assert found == [], "use the noun for it: results, dtype, position, ..."
 
 
 def test_another_meaning_is_found() -> None:

@@ -127,11 +127,11 @@ BOTH = (Peer(0, "w", "ipc://w", "here"), Peer(1, "peer", "ipc://m", "here"))
 
 
 def piece(client: str, tag: int, why: str = "") -> Mail:
-    """The peer's part in a collective, with nothing to give where it says why."""
+    """The peer's part in a collective; with a reason, it has failed."""
     return Mail("#1", Piece(1, client, tag, why, "RemoteError" if why else ""), (b"" if why else bytes(16),))
 
 
-def test_collectives_of_a_client_that_is_gone_are_skipped_but_for_those_that_another_worker_has_begun(worker: Worker) -> None:
+def test_collectives_of_a_client_that_left_are_skipped_unless_another_worker_has_begun_them(worker: Worker) -> None:
     worker.handle(Mail(DISPATCHER, Peers(BOTH)))
     code = [(1, 1, 3.0), *[(7, tag, 1, tag) for tag in (2, 3, 4, 5)]]
     run(worker, code, client="gone", kinds=(FULL, REDUCE))  # it waits in the first
@@ -186,7 +186,7 @@ def test_a_tensor_that_was_freed_is_no_operand_though_its_spec_is_kept_for_a_whi
     worker.handle(Mail(DISPATCHER, Peers(BOTH)))
     code = [(1, 1, 3.0), (FREE, 1), (3, 2, 1), (7, 3, 1, 3)]
     [post, told, failed] = run(worker, code, 2, kinds=(*KINDS, REDUCE)) + worker.handle(piece("c", 3, "nothing here either"))
-    assert told == Mail(DISPATCHER, Done("c", 0, (2, 3))), "with several workers, the dispatcher counts what is there"
+    assert told == Mail(DISPATCHER, Done("c", 0, (2, 3))), "with several workers, the dispatcher counts the tensors there"
     assert post.peer == "#1" and "[None]" in post.message.why, "it takes part, with nothing to give"
     assert isinstance(failed.message, Failed)
 
@@ -198,7 +198,7 @@ def test_specs_of_tensors_that_were_freed_are_forgotten_in_time(worker: Worker) 
     assert value(run(worker, [(3, 2, 1)], 2)[0]).shape == (2, 2)
 
 
-def test_what_a_worker_executes_is_told_with_whose_it_is(worker: Worker) -> None:
+def test_executed_instructions_are_reported_with_their_client(worker: Worker) -> None:
     run(worker, [(1, 1, 3.0)], client="hers")
     reader, seen, values = StateReader(worker, float, lambda: (0.0, 0.0, 0)), [], worker.spaces["hers"]
     form, kernel, ready = values.kinds[3]
@@ -231,7 +231,7 @@ def test_an_upload_of_the_wrong_size_is_counted_and_an_error_of_its_tensor(worke
     assert isinstance(mail.message, Failed) and f"an upload of {size} bytes" in mail.message.text
 
 
-def test_uploads_under_a_name_that_is_no_client_s_go_when_the_dispatcher_says_so(worker: Worker) -> None:
+def test_uploads_of_unknown_clients_are_freed_on_request_of_the_dispatcher(worker: Worker) -> None:
     for id in (1, 2):
         [arrived] = worker.handle(Mail("nobody", Upload("nobody", id, PAIR), (bytes(16),)))
         assert arrived == Mail(DISPATCHER, Arrived("nobody", id))
@@ -288,12 +288,12 @@ def test_other_errors_of_kernels_are_not_taken_for_a_lack_of_memory() -> None:
         assert failure("full", error, 1).error == "RemoteError"
 
 
-def test_a_read_of_what_is_not_there_fails(worker: Worker) -> None:
+def test_a_read_of_an_unknown_tensor_fails(worker: Worker) -> None:
     [mail] = run(worker, [], 1)
     assert isinstance(mail.message, Failed) and mail.message.ticket == 101
 
 
-def test_what_comes_from_clients_is_not_taken_for_the_dispatcher_s(worker: Worker) -> None:
+def test_messages_of_clients_are_not_taken_for_the_dispatcher_s(worker: Worker) -> None:
     for message in (Run("c", 1, (), []), Drop("c"), Ask(1, "stats"), Welcome("w9", 9), Batch(1, (), []), Done("c", 1)):
         assert worker.handle(Mail("c", message)) == []
     assert worker.dropped == 6 and worker.name == "w0"
@@ -366,7 +366,7 @@ def test_a_run_is_left_when_its_turn_is_over_and_gone_on_with() -> None:
     assert len(run(worker, [*code, *[(FREE, i) for i in (1, 2, 3, 4, 5, 9)]], 10, kinds=())) == 1, "alone, it goes to its end"
 
 
-def test_a_kernel_that_gives_another_shape_than_its_kind_says_gives_nothing(worker: Worker) -> None:
+def test_a_kernel_with_a_result_of_another_shape_than_its_kind_s_fails(worker: Worker) -> None:
     """An axis below zero means one thing to the rule of shapes and another to the kernel; the next kernel believes the rule."""
     least = KindDef(7, "argmin", (PAIR,), ((-1,), False))
     run(worker, [(1, 1, 3.0), (7, 2, 1)], kinds=(*KINDS, least))
