@@ -70,7 +70,7 @@ class Liar(CustomBackend):
 
 
 class Forgetful(CustomBackend):
-    """What it gives for infinities is not what went in; a probe of a few numbers does not see that."""
+    """It does not return infinities unchanged; a probe of a few numbers does not see that."""
 
     def get_data(self, tensor_id):
         found = super().get_data(tensor_id)

@@ -12,7 +12,7 @@ from gt.tensor_ops import command as cli
 
 @pytest.fixture
 def gt(tmp_path, monkeypatch, capsys):
-    """Run a command line; returns the exit code and what was printed."""
+    """Run a command line; returns the exit code and the output."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("GT_TENSOR_OPS_CONFIG", raising=False)
     monkeypatch.delenv("GT_TENSOR_OPS_BACKEND", raising=False)
@@ -50,7 +50,7 @@ def test_configure_shows_and_changes(gt):
     assert '"preferred_backend": null' in text and "in use: python" in text
 
 
-def test_configure_refuses_what_it_does_not_know(gt):
+def test_configure_refuses_unknown_settings(gt):
     code, text = gt("configure", "--priority=cpp,gpu")
     assert code == 1 and "no backend 'gpu': known are cuda, opencl, cpp, python" in text
 
@@ -67,7 +67,7 @@ def test_building_an_unknown_name_lists_the_known(gt, capsys):
     assert "no kernels to build for 'metal': choose from cpp, opencl, cuda" in capsys.readouterr().err
 
 
-def test_building_what_cannot_be_built_fails_only_when_asked_for(gt):
+def test_a_build_that_cannot_succeed_fails_only_on_request(gt):
     missing = [name for name in ("cuda", "opencl") if choice.process.reason(name)]
     if not missing:
         pytest.skip("cuda and opencl both work here")

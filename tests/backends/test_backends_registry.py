@@ -1,4 +1,4 @@
-"""The registry: what it lists, what it says, and that one probe holds up no other."""
+"""The registry: its rows, their facts, and that one probe holds up no other."""
 
 import importlib.util
 import threading
@@ -28,7 +28,7 @@ def registry(**probes):
     return backends.Registry(tuple(backends.BackendRow(name, name.title(), probe) for name, probe in probes.items()))
 
 
-def test_every_backend_says_everything_about_itself():
+def test_every_backend_has_all_facts():
     assert [row.name for row in backends.ROWS] == NAMES
     for name in NAMES:
         info = backends.get_backend_info(name)
@@ -97,7 +97,7 @@ def test_a_slow_probe_holds_up_no_other():
     assert made.reason("cuda") == "slow"
 
 
-def test_the_default_is_what_was_set_then_the_environment_then_pytorch_or_numpy(monkeypatch):
+def test_the_default_is_the_setting_then_the_environment_then_pytorch_or_numpy(monkeypatch):
     monkeypatch.delenv("GT_BACKEND", raising=False)
     assert registry(numpy=found, pytorch=found).default() == "pytorch"
     made = registry(numpy=found, pytorch=lambda: Missing("not installed"), cpp=found)
@@ -114,7 +114,7 @@ def test_the_default_is_what_was_set_then_the_environment_then_pytorch_or_numpy(
 
 
 def test_engines_array_ops_decoding_and_the_command_line_read_one_registry(monkeypatch, capsys):
-    """One probe a backend, whoever asks; and one word for what was set."""
+    """One probe a backend, whoever asks; and one default."""
     ran = []
     rows = [row._replace(probe=lambda name=row.name: ran.append(name) or Missing("pretended")) for row in backends.ROWS]
     monkeypatch.setattr(backends, "_registry", backends.Registry(tuple(rows)))

@@ -90,7 +90,7 @@ def test_creation_and_reshaping_are_asked_of_a_backend_that_has_them():
     assert engine.backend.calls == ["full", "iota", "expand"]
 
 
-def test_what_it_cannot_create_or_reshape_is_numpys():
+def test_tensors_it_cannot_create_or_reshape_are_numpys():
     engine = CustomEngine("mine", Shaping)
     assert engine.way(infer(TABLE["eye"], (), ((2, 2), (2, 2), (0, 0), float32.code))) == "bridged"
     with pytest.warns(RuntimeWarning, match="'mine': its flip.* NumPy computes it instead"):

@@ -1,4 +1,4 @@
-"""Workers on any backend: every engine is right for every row, says how it ran what, and refuses what is not there."""
+"""Workers on any backend: every engine is right for every row, counts the path of each op, and refuses a missing backend."""
 
 import importlib.util
 import os
@@ -20,7 +20,7 @@ from gt.worker.engine.numpy import NumPyEngine, numpy_dtype, round_bfloat16
 
 ROOT = Path(__file__).parents[2]
 X = Spec((2, 3), float32)
-# What each engine has of its own, and how many of the samples at least.
+# The kernels that each engine has of its own, and the least number of samples that run on them.
 OWN = {"cpp": 100, "opencl": 30, "mkldnn": 8}
 FEW = ("add", "exp", "matmul", "linear", "conv", "softmax", "rms_norm")
 
@@ -74,7 +74,7 @@ def test_the_c_kernels_agree_with_numpy_beyond_one_vector_and_one_thread(dtype):
     assert tried >= 20
 
 
-def test_a_decomposition_gives_what_the_kernel_gives():
+def test_a_decomposition_gives_the_results_of_the_kernel():
     engine = NumPyEngine()
     done = set()
     for row in (r for r in TABLE.values() if r.lower):
@@ -102,7 +102,7 @@ def test_an_own_kernel_is_chosen_by_dtype_and_shape():
     assert engine.way(infer(TABLE["matmul"], (X, Spec((3, 2), float32)), ())) == "bridged"
 
 
-def test_stats_show_who_ran_what():
+def test_stats_show_the_engine_of_each_op():
     with gt.testing.cluster(1, available("cpp")):
         x = gt.ones(4, 4)
         y = gt.silu(x) + x
@@ -132,7 +132,7 @@ def test_shares_are_counted_inside_traces_and_for_clients_that_left():
         assert worker.stats()["kernels"] == before and before["own"] == 60
 
 
-def test_what_is_not_available_is_refused_with_its_reason():
+def test_an_unavailable_backend_is_refused_with_its_reason():
     with pytest.raises(ValueError, match="backend 'nki' is not available: the AWS Neuron SDK"):
         make("nki")
     with pytest.raises(ValueError, match="no backend 'torhc': known are cuda"):
@@ -151,7 +151,7 @@ def test_a_fallback_is_recorded_and_warned_of_once():
         make("numpy", ("torhc",))
 
 
-def test_a_worker_process_falls_back_and_says_so():
+def test_a_worker_process_falls_back_with_a_warning():
     code = """
 import gt
 print(gt.ones(2).numpy().sum())
@@ -179,7 +179,7 @@ def test_an_auto_started_worker_that_refuses_is_an_error_and_not_a_wait():
     assert "gt-worker: backend 'nki' is not available: the AWS Neuron SDK" in done.stderr
 
 
-def test_what_mkldnn_calls_its_own_is_in_onednns_log():
+def test_kernels_counted_as_mkldnns_are_in_onednns_log():
     available("mkldnn")
     code = """
 from gt.ops import TABLE, infer

@@ -1,4 +1,4 @@
-"""Writes docs/pytorch.md: `python -m tests.docs.pytorch_list`. What is lacking is found by asking both classes."""
+"""Writes docs/pytorch.md: `python -m tests.docs.pytorch_list`. Missing names are found by comparing both classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.ops.opinfo_exceptions import EXCEPTIONS, NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
-# Why a name is lacking, by what it looks like; the first that fits.
+# Reasons of missing names, by pattern; the first that fits.
 REASONS = {
     "GT has real numbers only": r"^i?stft$|c(double|float|half)$|conj|imag$|angle|is_(conj|neg)$",
     "GT's tensors are dense": (
@@ -43,7 +43,7 @@ READS = """
 - `nonzero`, `argwhere`, `where(condition)` alone
 - `unique`, `unique_consecutive`, `bincount`, `histc` without ends, `one_hot` without a number of classes
 - `repeat_interleave` with repeats that are a tensor
-- and what gives Python values: `item`, `tolist`, `numpy`, `bool(x)`, `equal`, `allclose`, printing
+- and functions that give Python values: `item`, `tolist`, `numpy`, `bool(x)`, `equal`, `allclose`, printing
 """
 
 
@@ -90,13 +90,13 @@ def module_names(part: str) -> tuple[list[str], list[str]]:
             warnings.simplefilter("ignore")
             value: Any = getattr(theirs, name, None)
         foreign = isinstance(value, types.ModuleType) or getattr(value, "__module__", "") in ELSEWHERE
-        if not name.startswith("_") and not foreign:  # which modules are there depends on what was imported
+        if not name.startswith("_") and not foreign:  # the modules that are there depend on earlier imports
             public.append(name)
     return public, [name for name in public if not hasattr(own, name)]
 
 
 def of_modules() -> list[str]:
-    lines = ["## What modules of PyTorch have and GT lacks", "",
+    lines = ["## Names of PyTorch's modules that GT lacks", "",
              "An AttributeError gives the reason, where there is one to give.", "",
              "| Module | Names | GT has |", "| --- | --- | --- |"]  # fmt: skip
     reasons: dict[str, list[str]] = {}
@@ -122,14 +122,14 @@ FORMS = {
 
 
 def by_samples() -> list[str]:
-    """What PyTorch's own samples say, from the exceptions that the tests hold to."""
+    """The results on PyTorch's own samples, from the exceptions that the tests hold to."""
     wrong = {name.split(".")[0] for name in EXCEPTIONS["plain"]}
     lines = [
         "## By PyTorch's own samples",
         "",
         f"PyTorch's OpInfo has {NAMES} public names for floats. Called in PyTorch and in GT, `tests/ops/test_opinfo.py` finds",
         f"{NAMES - len(wrong)} of them equal in results, dtypes and gradients, on the PyTorch engine, alone and over 3",
-        "workers, and on the NumPy engine alone. `python tests/ops/opinfo_run.py` prints the comparison. What differs, and",
+        "workers, and on the NumPy engine alone. `python tests/ops/opinfo_run.py` prints the comparison. The differences, and",
         "why:",
         "",
     ]
@@ -153,15 +153,15 @@ def text() -> str:
         "A script that uses PyTorch's tensors runs with `import gt as torch` as far as this page goes. It is written by",
         "`python -m tests.docs.pytorch_list`, and a test fails when it no longer tells the truth.",
         "",
-        "## What differs",
+        "## Differences",
         "",
-        "- Values on the workers never change, and yet views follow: what is written into a tensor is seen by its base and",
-        "  by all views of it. `docs/design/views.md` says how, and where GT is more or less strict than PyTorch.",
+        "- Values on the workers never change, and yet views follow: a write into a tensor is seen by its base and",
+        "  by all views of it. `docs/design/views.md` explains how, and where GT is more or less strict than PyTorch.",
         "- `numpy()` and `gt.from_numpy` copy: an array shares no memory with a tensor. A tensor that requires gradients gives",
         "  its numbers, too; PyTorch wants `detach()` first.",
         "- Slices may go backwards: `x[::-1]`.",
         "- `param -= lr * param.grad` outside `no_grad` raises, as in PyTorch: a parameter is a leaf of the tape. Write it",
-        "  inside `with gt.no_grad():`, or let an optimizer step; the error says so.",
+        "  inside `with gt.no_grad():`, or let an optimizer step; the error names both.",
         "- `x.transpose()` without axes reverses all of them, as NumPy and GT2's page have it; PyTorch has no such call. Of a",
         "  tensor of three axes write `x.transpose(-2, -1)` or `x.mT` to exchange the last two.",
         "- Wrong arguments of ops raise ValueError, TypeError or IndexError that are RuntimeErrors as well, so that",
@@ -188,7 +188,7 @@ def text() -> str:
         *("  " + line for line in READS.strip().splitlines()),
         "",
         *by_samples(),
-        "## What torch.Tensor has and GT lacks",
+        "## Methods of torch.Tensor that GT lacks",
         "",
         f"GT's Tensor has {have} of the {len(names())} public names of `torch.Tensor` "
         f"(PyTorch {torch.__version__.split('+')[0]}).",

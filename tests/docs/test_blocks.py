@@ -17,7 +17,7 @@ import pytest
 import gt
 
 ROOT = Path(__file__).parents[2]
-# Pages with a test of their own, which knows what their blocks need; for ON_PYTORCH (test_compilation.py) that of the Python.
+# Pages with a test of their own, which knows their blocks' needs; for ON_PYTORCH (test_compilation.py) that of the Python.
 ELSEWHERE = {"docs/backends.md", "docs/pytorch.md", "docs/sharding.md", "docs/tensor_ops.md", "docs/worker-backends.md"}
 ON_PYTORCH = {"docs/compilation.md", "docs/BATCHING_AND_COMPILATION.md", "docs/design/replay.md"}
 # Pages whose blocks continue one another: they run as one program.
@@ -101,7 +101,7 @@ MENTIONED = re.compile(r"`((?:gt|tests|examples|benchmarks|docs)/[\w/.]+?)`|\]\(
 
 
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda p: str(p.relative_to(ROOT)))
-def test_what_a_page_mentions_is_there(page: Path) -> None:
+def test_names_that_a_page_mentions_exist(page: Path) -> None:
     for code, link in MENTIONED.findall(page.read_text()):
         assert (ROOT / code).exists() if code else (page.parent / link).exists(), f"{page.name} mentions {code or link}"
 
@@ -126,7 +126,7 @@ def test_the_debug_demo_shows_the_tape_the_workers_and_the_log() -> None:
         assert word in out, out
 
 
-def test_the_command_says_its_version_and_its_commands() -> None:
+def test_the_command_prints_its_version_and_its_commands() -> None:
     assert run("-m", "gt", "--version") == f"gt {gt.__version__}\n"
     usage = run("-m", "gt", "--help")
     assert all(command in usage for command in ("server", "worker", "stats"))
@@ -141,7 +141,7 @@ def test_the_command_shows_the_workers_of_a_server(server: str) -> None:
     assert stats["workers"] and stats["dispatcher"]["clients"] == 1
 
 
-def test_the_command_says_what_failed_without_a_traceback() -> None:
+def test_the_command_prints_a_failure_without_a_traceback() -> None:
     done = attempt("-m", "gt", "stats", "localhost:1")
     assert done.returncode == 1 and "no dispatcher answered" in done.stderr and "Traceback" not in done.stderr
 

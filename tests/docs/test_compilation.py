@@ -1,4 +1,4 @@
-"""The pages on compilation say what is: their blocks run on the PyTorch engine, and the demo's compiled form really runs."""
+"""The pages on compilation are true: their blocks run on the PyTorch engine, and the demo's compiled form really runs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
 
 
-@pytest.mark.default("GT_TRACE")  # they show what it does
+@pytest.mark.default("GT_TRACE")  # they show its effect
 @pytest.mark.parametrize("alone", [True, False], ids=["with variables", "without"])
 def test_every_block_runs(alone: bool) -> None:
-    """Those without variables of their own run in one process, as PyTorch takes longest to load; first those that show what a
-    worker has done before. None sees another's names."""
+    """Blocks without variables of their own run in one process, as PyTorch takes longest to load; first the blocks that show
+    the statistics of a worker. None sees another's names."""
     found = [code for page in PAGES for code in blocks(page) if "gt.debug.programs()" not in code]  # which has its own test
     chosen = [code for code in found if ("os.environ" in code) == alone]
     assert len(found) == 5 and chosen
@@ -55,7 +55,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_compiles_and_says_so() -> None:
+def test_the_demo_compiles_and_prints_it() -> None:
     done = run(str(ROOT / "examples" / "compile_demo.py"), GT_DEBUG_COMPILE="1", GT_CHECK_COMPILED="1")
     assert "compiled:" in done.stdout and "fallbacks: none" in done.stdout
     executions = re.search(r"compiled executions\D+(\d+)", done.stdout)
@@ -77,7 +77,7 @@ print(done["compile_seconds"], done["compile_cache_hits"])
 
 
 @pytest.mark.slow
-def test_a_second_run_finds_what_the_first_compiled_on_disk(tmp_path: Path) -> None:
+def test_a_second_run_finds_the_compiled_programs_of_the_first_on_disk(tmp_path: Path) -> None:
     hits = []
     for _ in range(2):
         out = run("-c", FIRST_CALLS, GT_AUTO_COMPILE="1", TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).stdout.split()

@@ -1,4 +1,4 @@
-"""The examples in docstrings give what they show."""
+"""The examples in docstrings give the results that they show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples run, in processes of their own, and reach what they promise."""
+"""The examples run, in processes of their own, and reach the results that they promise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def printed(name: str, out: Path, *arguments: str, **more: str) -> str:
-    """What an example prints."""
+    """The output of an example."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100", **more}
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments],
@@ -26,7 +26,7 @@ def printed(name: str, out: Path, *arguments: str, **more: str) -> str:
 
 
 def run(name: str, out: Path, **more: str) -> str:
-    """What an example prints in its quick mode, in which it draws a picture."""
+    """The output of an example in its quick mode, in which it draws a picture."""
     text = printed(name, out, "--quick", "--out", str(out), **more)
     picture = (out / f"{name}.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 5000

@@ -19,12 +19,12 @@ LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)")
 
 
 def links(page: Path) -> list[str]:
-    """The targets of a page's links and pictures, without those that stand in code."""
+    """The targets of a page's links and pictures, except in code."""
     return LINK.findall(CODE.sub(lambda found: "x" * (found[0].count("`") < 6), page.read_text()))
 
 
 def anchors(page: Path) -> set[str]:
-    """What a # may name: headings as GitHub and MyST write them."""
+    """The targets of a #: headings as GitHub and MyST write them."""
     headings = re.findall(r"^#+ +(.+?)\s*$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""A loop whose result falls short of a rival has the reason beside it."""
+"""A loop whose result falls short of a rival has a reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def test_a_line_says_why_where_the_best_rival_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_has_the_reason_where_the_best_rival_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     loops = importlib.import_module("loops")
     result = {"case": "lm", "gt": 2.0, "unit": "ms/step", "rivals": {"eager": 4.0, "reduce-overhead": 1.0}, "why": "it waits"}

@@ -1,4 +1,4 @@
-"""What is packed: the changelog's form, and a source distribution and a wheel that hold what they should."""
+"""Packaging: the changelog's form, and the files of the source distribution and the wheel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_changelog_has_the_usual_form() -> None:
 
 
 @pytest.mark.slow
-def test_the_distributions_hold_what_tests_and_users_need(tmp_path: Path) -> None:
+def test_the_distributions_hold_the_files_that_tests_and_users_need(tmp_path: Path) -> None:
     """Built from a copy without anything compiled, and without a compiler: the parts in C are optional."""
     tree = tmp_path / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "*.so", "reference"))

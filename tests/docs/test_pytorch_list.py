@@ -1,4 +1,4 @@
-"""docs/pytorch.md says what is."""
+"""docs/pytorch.md is current."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import gt
 from tests.docs import pytorch_list
 
 
-def test_the_page_lists_what_gt_lacks():
+def test_the_page_lists_the_names_that_gt_lacks():
     written = pytorch_list.PAGE.read_text()
     if f"(PyTorch {torch.__version__.split('+')[0]})" not in written:
         pytest.skip("written for another PyTorch")

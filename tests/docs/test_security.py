@@ -38,7 +38,7 @@ def missing(holds: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("happened", "holds"), ROWS)
-def test_what_happened_once_is_held_by_a_test_that_is_there(happened: str, holds: str) -> None:
+def test_an_incident_is_held_by_an_existing_test(happened: str, holds: str) -> None:
     assert not missing(holds), f"{happened}: no such test"
 
 

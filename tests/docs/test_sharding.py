@@ -31,7 +31,7 @@ def test_the_guide_s_blocks_run(tmp_path, monkeypatch):
 
 
 def test_each_picture_of_the_guide_is_drawn_by_its_script(tmp_path, monkeypatch):
-    """The script's programs run, and every picture shows what it is there to show."""
+    """The script's programs run, and every picture has the parts that its text names."""
     monkeypatch.syspath_prepend(ROOT / "docs")
     import figures
 

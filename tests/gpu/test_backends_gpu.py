@@ -1,4 +1,4 @@
-"""What runs on a GPU passes the tests that we ship for backends; the environment picks the GPU."""
+"""Backends on a GPU pass the tests that we ship for backends; the environment picks the GPU."""
 
 from __future__ import annotations
 

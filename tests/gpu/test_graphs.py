@@ -1,4 +1,4 @@
-"""Traces as CUDA graphs give what the straight-line functions give."""
+"""Traces as CUDA graphs give the results of the straight-line functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row's kernel on the GPU gives what the NumPy engine gives; attention also at sizes that its fused kernels take."""
+"""Every row's kernel on the GPU gives the NumPy engine's results; attention also at sizes that its fused kernels take."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_gpu(sample: Sample) -> tuple:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
-def test_the_gpu_gives_what_numpy_gives(row: Row):
+def test_the_gpu_gives_numpy_s_results(row: Row):
     for sample in (*samples.plain(row), *samples.varied(row)):
         rtol, atol = samples.coarsest(sample.kind)
         assert_same(sample.kind, run_gpu(sample), run_numpy(sample), sample.id, (rtol * 5, atol * 5))
@@ -43,7 +43,7 @@ def test_the_gpu_gives_what_numpy_gives(row: Row):
 @pytest.mark.parametrize("heads", [4, 2])
 @pytest.mark.parametrize("lengths", [(70, 70), (33, 64)])
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=lambda d: d.name)
-def test_fused_attention_gives_what_numpy_gives(dtype, lengths, heads, causal):
+def test_fused_attention_gives_numpy_s_results(dtype, lengths, heads, causal):
     q, k = Spec((2, 4, lengths[0], 32), dtype), Spec((2, heads, lengths[1], 32), dtype)
     forward = samples.make(TABLE["attention"], (q, k, k, 0.2), {"causal": causal})
     want = run_numpy(forward)

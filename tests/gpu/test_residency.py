@@ -1,5 +1,5 @@
-"""Ten clients on one GPU that has no room for all of them: memory of those that are idle lies in host memory meanwhile, and
-each has its own values whenever it comes back. What CUDA graphs know by its address is moved, too, and recorded anew."""
+"""Ten clients on one GPU that has no room for all of them: tensors of idle clients lie in host memory meanwhile, and
+each has its own values whenever it comes back. Tensors that CUDA graphs know by address are moved, too, and recorded anew."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def be(session: Session) -> None:
 
 
 def compiled_by_now(made: Cluster) -> None:
-    """Wait for what is compiled in the background: the loops here take less time."""
+    """Wait for compilations in the background: the loops here take less time."""
     programs = [getattr(ready, "faster", None) for v in made.workers[0].spaces.values() for _, _, ready in v.kinds.values()]
     for program in programs:
         if isinstance(program, Inductor) and program.thread is not None:
@@ -105,7 +105,7 @@ def test_ten_clients_share_a_small_device_and_read_their_own_values(shared: Clus
     assert stats["moved_back"] >= 20 and stats["bytes_back"] >= 20 * 16 * MB and stats["no_room"] == 0
     assert stats["host_bytes"] >= 5 * 16 * MB and sum(s["moved"] > 0 for s in stats["shares"].values()) >= 5
     if on_cuda():
-        assert torch.cuda.memory_allocated() - before[0] <= 64 * MB, "what was moved is free on the device"
+        assert torch.cuda.memory_allocated() - before[0] <= 64 * MB, "moved tensors are free on the device"
         assert torch.cuda.memory_reserved() - before[1] <= 160 * MB, (
             "and the allocator has given it back: other streams can have it"
         )
@@ -192,7 +192,7 @@ def test_there_is_an_error_only_when_host_memory_is_full_too(shared: Cluster) ->
 
 
 def test_a_device_that_is_full_itself_moves_others_memory_and_tries_again(shared: Cluster) -> None:
-    """Without GT_DEVICE_MEMORY the allocator's own error is what tells that there is no room."""
+    """Without GT_DEVICE_MEMORY the allocator's own error is the only sign that there is no room."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()

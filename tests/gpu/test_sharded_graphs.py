@@ -1,4 +1,4 @@
-"""Traces with collectives on a GPU: what lies between two collectives is a CUDA graph, with one worker's numbers."""
+"""Traces with collectives on a GPU: each segment between two collectives is a CUDA graph, with one worker's numbers."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_kernels_of_an_interactive_client_go_first_and_times_are_those_of_events
         made.record(torch.cuda.current_stream())
         return made
 
-    for _ in range(3):  # the first makes what libraries keep for each stream
+    for _ in range(3):  # the first makes the state that libraries keep for each stream
         torch.cuda.synchronize(at)
         events = []
         for client, operand, products in (("n", large, 12), ("i", small, 20)):
@@ -87,7 +87,7 @@ def test_kernels_of_an_interactive_client_go_first_and_times_are_those_of_events
     assert (charged["i"][0] + charged["n"][0]) * 1e3 == pytest.approx(whole, rel=0.05)
 
 
-def test_numbers_of_a_graph_do_not_wait_for_what_its_stream_was_given_before() -> None:
+def test_numbers_of_a_graph_do_not_wait_for_earlier_work_of_its_stream() -> None:
     at, last = torch.device("cuda"), torch.zeros(2, dtype=torch.float64, device="cuda")
     given = GraphNumbers((0.0, 0), at)
 

@@ -23,7 +23,7 @@ def python():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(7,), (3, 1000), (2, 5, 4096), (2, 40000)])
-def test_gpu_tensors_give_what_numpy_gives(cuda, python, dtype, shape):
+def test_gpu_tensors_give_numpy_s_results(cuda, python, dtype, shape):
     x = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 4).to(getattr(torch, dtype))
     weight = torch.linspace(0.5, 1.5, shape[-1]).to(x.dtype)
     there, weight_there = x.cuda(), weight.cuda()

@@ -1,4 +1,4 @@
-"""What the tests of nn share: the same thing done in GT and in PyTorch, and the two compared."""
+"""Shared by the tests of nn: the same calls in GT and in PyTorch, and their results compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts import and set around their tensors: modules by PyTorch's names, sizes, tensor types, samplers."""
+"""Names that scripts import and settings that they make: modules by PyTorch's names, sizes, tensor types, samplers."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_profile_counts_ops_in_the_steps_of_its_schedule(tmp_path: Path) -> No
         gt.profiler.tensorboard_trace_handler("runs")
 
 
-def test_onnx_export_says_what_to_do_instead() -> None:
+def test_the_error_of_onnx_export_names_the_alternative() -> None:
     with pytest.raises(NotImplementedError, match="safetensors"):
         gt.onnx.export(None, None, "a.onnx")
 
@@ -279,7 +279,7 @@ def test_a_fork_of_the_random_numbers_draws_none_of_those_behind_it() -> None:
 
 @pytest.mark.parametrize("name, why", [("complex32", "complex64"), ("hash_tensor", "uint64"), ("uint16", "tensors are of bool"),
                                        ("qint8", "no quantized"), ("hub", "gt.load"), ("nothing_known", "")])  # fmt: skip
-def test_a_name_that_is_lacking_says_why(name: str, why: str) -> None:
+def test_the_error_of_a_missing_name_has_its_reason(name: str, why: str) -> None:
     with pytest.raises(AttributeError, match=f"no attribute {name!r}.*{why}"):
         getattr(gt, name)
 

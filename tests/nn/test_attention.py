@@ -1,4 +1,4 @@
-"""Attention, and what is made of it, against PyTorch."""
+"""Attention, and the layers made of it, against PyTorch."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_encoder_is_pytorchs() -> None:
         assert len(copies) == len(set(copies)) == len(list(theirs.parameters()))
 
 
-def test_attention_refuses_what_does_not_fit() -> None:
+def test_attention_refuses_wrong_shapes() -> None:
     with gt.testing.cluster():
         q, few = gt.ones(1, 4, 2, 8), gt.ones(1, 2, 2, 8)
         with pytest.raises(ValueError, match="enable_gqa"):

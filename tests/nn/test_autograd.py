@@ -157,7 +157,7 @@ def test_a_hook_of_one_of_several_results() -> None:
     assert x.grad.sum().item() == 15
 
 
-def test_a_retained_gradient_is_what_hooks_leave() -> None:
+def test_a_retained_gradient_is_the_result_of_the_hooks() -> None:
     x, tx = _pair(X)
     grads = []
     for v in (x, tx):
@@ -178,7 +178,7 @@ def test_a_hook_after_accumulation_finds_the_gradient_there() -> None:
     assert seen == [24.0]
 
 
-def test_what_has_no_gradient_cannot_be_hooked() -> None:
+def test_a_tensor_without_gradient_cannot_be_hooked() -> None:
     with pytest.raises(RuntimeError, match="requires_grad"):
         to_gt(X).register_hook(print)
     with pytest.raises(RuntimeError):
@@ -392,7 +392,7 @@ def test_functions_of_functions_are_pytorchs() -> None:
         close(a, b)
 
 
-def test_a_gradient_function_of_a_dict_leads_on_to_what_it_captured() -> None:
+def test_a_gradient_function_of_a_dict_leads_on_to_its_captured_tensors() -> None:
     w = to_gt(Y, True)
     g = gt.func.grad(lambda p: (p["a"] ** 2 * w).sum() + p["b"])({"a": to_gt(X), "b": gt.tensor(1.0)})
     assert g["b"].item() == 1 and g["a"].requires_grad

@@ -142,7 +142,7 @@ def test_gradients_are_wanted_or_not_of_leaves() -> None:
         assert not (x * 2).requires_grad
 
 
-def test_a_gradient_that_is_held_sees_what_is_added_to_it() -> None:
+def test_a_held_gradient_sees_later_accumulation() -> None:
     for m in (gt, torch):
         x = m.ones(2, requires_grad=True)
         (x * 3).sum().backward()
@@ -203,7 +203,7 @@ def test_a_module_in_another_dtype_converts_gradients_that_others_hold() -> None
         assert layer.weight.grad is held and held.dtype == m.float64 and held.tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
-def test_what_is_no_gradient_of_a_tensor_is_refused_on_its_line() -> None:
+def test_a_gradient_of_another_shape_dtype_or_type_is_refused_on_its_line() -> None:
     for m in (gt, torch):
         x = m.ones(2, 3, requires_grad=True)
         kept = x.grad = m.full((2, 3), 2.0)

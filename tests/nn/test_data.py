@@ -171,7 +171,7 @@ def test_samplers_draw_by_weight_of_a_part_and_by_a_generator() -> None:
         assert first == second and sorted(first) == list(range(50)) != first
 
 
-def test_what_a_collate_fn_gives_is_handed_out_as_it_is_and_strange_samples_raise() -> None:
+def test_the_result_of_a_collate_fn_is_yielded_unchanged_and_strange_samples_raise() -> None:
     for utils in (gt.utils.data, torch.utils.data):
         (batch,) = utils.DataLoader(list(range(3)), 3, collate_fn=lambda batch: (np.asarray(batch), len(batch)))
         assert isinstance(batch[0], np.ndarray) and batch[1] == 3

@@ -83,7 +83,7 @@ def test_densities_and_their_gradients_are_pytorchs(name: str, params: dict) -> 
     assert own.has_rsample == theirs.has_rsample
     torch.manual_seed(0)
     value = theirs.sample((5,))
-    own.sample()  # computes without gradients what log_prob() may ask for, too
+    own.sample()  # computes without gradients values that log_prob() may use, too
     a, b = own.log_prob(gt.from_torch(value)), theirs.log_prob(value)
     close(a, b.detach(), name, 1e-3, 1e-4)
     a.sum().backward()

@@ -31,7 +31,7 @@ def _states() -> dict[str, torch.Tensor]:
     return {**made, "empty": torch.zeros(0, 3), "scalar": torch.tensor(2.5), "odd": torch.ones(3, dtype=torch.int8)}
 
 
-def test_what_is_saved_is_read_by_the_safetensors_library(tmp_path: Path) -> None:
+def test_a_saved_file_is_read_by_the_safetensors_library(tmp_path: Path) -> None:
     states = _states()
     gt.save(gt.from_torch(states), tmp_path / "a.safetensors")
     found = safetensors.torch.load_file(tmp_path / "a.safetensors")
@@ -46,7 +46,7 @@ def test_a_state_dict_keeps_its_order(tmp_path: Path) -> None:
     assert list(gt.load(tmp_path / "a.safetensors")) == names
 
 
-def test_what_the_safetensors_library_saved_is_loaded(tmp_path: Path) -> None:
+def test_a_file_of_the_safetensors_library_is_loaded(tmp_path: Path) -> None:
     states = _states()
     safetensors.torch.save_file(states, tmp_path / "a.safetensors", metadata={"format": "pt"})
     found = gt.load(tmp_path / "a.safetensors")
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_safetensors_is_refused(tmp_path: Path) -> None:
     assert gt.load(io.BytesIO(entry()))["w"].tolist() == [0.0, 0.0]
 
 
-def test_what_is_no_data_is_not_saved(tmp_path: Path) -> None:
+def test_objects_that_are_no_data_are_not_saved(tmp_path: Path) -> None:
     for thing in (print, {"a": object()}, {(1, 2): gt.ones(1)}):
         with pytest.raises(TypeError, match="cannot save"):
             gt.save(thing, tmp_path / "a.safetensors")
@@ -144,7 +144,7 @@ def test_from_torch_keeps_the_wish_for_gradients_and_refuses_others() -> None:
         gt.from_torch(np.ones(2))
 
 
-def test_without_the_safetensors_package_gt_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_safetensors_package_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(ImportError, match="pip install safetensors"):
         gt.save({"w": gt.ones(1)}, tmp_path / "w.safetensors")

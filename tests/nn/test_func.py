@@ -1,4 +1,4 @@
-"""Functions of functions and what tests of users call, against PyTorch's."""
+"""Functions of functions, and the assertions of users' tests, against PyTorch's."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ CLOSE: list[tuple[Any, Any, dict]] = [
 
 
 @pytest.mark.parametrize("actual, expected, keywords", CLOSE, ids=str)
-def test_what_is_close_is_as_in_pytorch(actual: Any, expected: Any, keywords: dict) -> None:
+def test_closeness_is_pytorch_s(actual: Any, expected: Any, keywords: dict) -> None:
     def verdict(m: Any) -> str:
         try:
             m.testing.assert_close({"x": [m.tensor(actual)]}, {"x": [m.tensor(expected)]}, **keywords)
@@ -117,7 +117,7 @@ def test_what_is_close_is_as_in_pytorch(actual: Any, expected: Any, keywords: di
     assert verdict(gt) == verdict(torch)
 
 
-def test_an_assertion_says_where_the_greatest_difference_is() -> None:
+def test_an_assertion_names_the_position_of_the_greatest_difference() -> None:
     with pytest.raises(
         AssertionError, match=r"Mismatched elements: 1 / 3 \(33.3%\)\nGreatest absolute difference: 1.0 at index \(2,\)"
     ):

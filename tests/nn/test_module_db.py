@@ -36,7 +36,7 @@ NAMES = sorted(name for name, info in INFOS.items() if _own(info.module_cls) is 
 
 
 def converted(value: Any, leaves: list) -> Any:
-    """Tensors as GT's; those that want gradients are noted in pairs."""
+    """Tensors as GT's; tensors that require gradients are noted in pairs."""
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         raise Unfit("packed sequences are compared in tests/nn/test_sequences.py")
     if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Hooks of modules and optimizers see and change what PyTorch's do."""
+"""Hooks of modules and optimizers see and change the same values as PyTorch's."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_forward_hooks_with_keywords_and_in_order() -> None:
     same(script)
 
 
-def test_hooks_of_state_change_what_is_saved_and_loaded() -> None:
+def test_hooks_of_state_change_the_saved_and_the_loaded_state() -> None:
     def script(m: Any) -> list:
         class Counted(m.nn.Linear):
             seen = 5

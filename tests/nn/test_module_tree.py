@@ -1,4 +1,4 @@
-"""What a module holds: names, state, hooks, containers, beginnings."""
+"""The members of a module: names, state, hooks, containers, initial values."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_dtypes_modes_and_gradients_reach_everything() -> None:
     assert names[-1] == "Net" and names.count("Linear") == 4 + 1
 
 
-def test_hooks_see_and_change_what_passes() -> None:
+def test_hooks_see_and_change_arguments_and_results() -> None:
     model = gt.nn.Linear(4, 2)
     seen = []
     before = model.register_forward_pre_hook(lambda m, args: (args[0] * 0,))
@@ -302,7 +302,7 @@ def test_clipping_by_norm_is_pytorchs(order: float, most: float) -> None:
         np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-5)
 
 
-def test_clipping_by_value_and_what_cannot_be_clipped() -> None:
+def test_clipping_by_value_and_gradients_that_cannot_be_clipped() -> None:
     p = gt.zeros(3, requires_grad=True)
     p.grad = gt.tensor([-3.0, 0.2, math.inf])
     with pytest.raises(RuntimeError, match="inf"):
@@ -374,7 +374,7 @@ WRONG: list[Any] = [
 ]
 
 
-def test_what_cannot_be_registered_raises_as_in_pytorch() -> None:
+def test_an_invalid_member_raises_as_in_pytorch() -> None:
     for m in (gt, torch):
         for error, call in WRONG:
             with pytest.raises(error):

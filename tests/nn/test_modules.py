@@ -203,7 +203,7 @@ def test_an_evaluated_module_is_pytorchs(engine: str, case: tuple) -> None:
 
 
 def test_every_module_class_has_a_case() -> None:
-    """What is made of others, or not random, is tested in files of its own."""
+    """Modules made of others, and modules without random numbers, are tested in files of their own."""
     apart = {"Module", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "MultiheadAttention"}
     apart |= {"TransformerEncoder", "TransformerEncoderLayer", "Dropout1d", "Dropout2d", "Dropout3d"}
     apart |= {"AlphaDropout", "RReLU", "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "SyncBatchNorm"}

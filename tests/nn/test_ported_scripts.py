@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.fil
 
 
 def ported(text: str) -> str:
-    """What someone who moves a script does: the imports name gt, the rest stays."""
+    """The edit of a user who ports a script: the imports name gt, the rest stays."""
     text = re.sub(r"^(from|import) torch(?=[. ])", r"\1 gt", text, flags=re.M)
     return re.sub(r"^import torch$", "import gt as torch", text, flags=re.M)
 

@@ -1,4 +1,4 @@
-"""Recurrent layers as one instruction: states that want gradients, what the forward pass saves for the backward pass, layers
+"""Recurrent layers as one instruction: states that require gradients, tensors saved for the backward pass, layers
 with dropout between them, several workers, gradients of gradients."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_gradients_reach_the_states_to_begin_with(engine: str, lengths: list[int
                 close(a, b, f"{name} part {i}", 1e-4, 1e-5)
 
 
-def test_a_backward_pass_reads_what_the_forward_pass_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     real = recurrent._recorded
     monkeypatch.setattr(recurrent, "_recorded", lambda *args: calls.append(args) or real(*args))
@@ -62,7 +62,7 @@ def test_a_backward_pass_reads_what_the_forward_pass_saved(monkeypatch: pytest.M
         y.backward(retain_graph=True)
         first = x.grad.numpy().copy()
         assert len(calls) == 1
-        y.backward()  # what was saved is used up: the forward pass runs again
+        y.backward()  # the saved tensors are used up: the forward pass runs again
         np.testing.assert_allclose(x.grad.numpy(), 2 * first, rtol=1e-6)
         assert len(calls) == 2
         with gt.no_grad():
@@ -75,7 +75,7 @@ def test_a_whole_stack_of_layers_is_one_instruction() -> None:
         module, x = gt.nn.GRU(2, 3, 3, bidirectional=True), gt.tensor(numbers(4, 3, 2))
         before = last_id(here().session)
         module(x)
-        assert last_id(here().session) - before == 4  # a state of zeros, outputs, ends, what is saved
+        assert last_id(here().session) - before == 4  # a state of zeros, outputs, ends, saved tensors
 
 
 def test_dropout_falls_between_layers_in_training_only() -> None:

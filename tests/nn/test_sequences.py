@@ -96,7 +96,7 @@ def test_ctc_is_pytorchs(engine: str, reduction: str, rows: bool) -> None:
         close(x.grad, y.grad, "gradient", 1e-3, 1e-5)
 
 
-def test_what_ctc_cannot_read_is_infinite_or_none() -> None:
+def test_ctc_of_an_impossible_target_is_infinite_or_zero() -> None:
     with gt.testing.cluster(1, "numpy"):
         x = F.log_softmax(to_gt(numbers(2, 1, 3), True), 2)
         words = gt.tensor([[1, 1]])

@@ -1,4 +1,4 @@
-"""What gt.utils.tensorboard writes, read back by tensorboard's own reader: the same events as PyTorch's writer writes."""
+"""The files of gt.utils.tensorboard, read back by tensorboard's own reader: the same events as PyTorch's writer writes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_events_are_those_of_pytorchs_writer(name: str, tmp_path: Path) -> None:
     assert other_files(tmp_path / "gt") == other_files(tmp_path / "torch")
 
 
-def test_tensorboard_reads_what_a_training_loop_writes(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_events_of_a_training_loop(tmp_path: Path) -> None:
     losses = []
     with gt.testing.cluster(), SummaryWriter(tmp_path) as writer:
         assert writer.log_dir == writer.get_logdir() == tmp_path

@@ -135,7 +135,7 @@ def test_tensors_that_are_described_come_back() -> None:
 
 
 @pytest.mark.parametrize(("size", "stride", "storage"), [
-    (1, 1, b""), (5, 0, b""),  # bytes beside an empty storage
+    (1, 1, b""), (5, 0, b""),  # bytes and an empty storage
     (3, 1, b"\0" * 8), (1, 1, b"\0" * 3),
 ])  # fmt: skip
 def test_no_byte_is_read_that_is_not_the_storage_s(size: int, stride: int, storage: bytes) -> None:
@@ -216,7 +216,7 @@ def test_keys_that_state_dicts_have_are_read() -> None:
     doubled(22) + b"Q.", doubled(22) + b")R.", b"ctorch\ndevice\n" + doubled(22) + b"\x85R.",
     b"ctorch._utils\n_rebuild_tensor_v2\n(N" + doubled(22) + b"h\0K\0tR.",
 ])  # fmt: skip
-def test_errors_do_not_print_what_a_file_holds(pickled: bytes) -> None:
+def test_errors_do_not_print_the_contents_of_a_file(pickled: bytes) -> None:
     with pytest.raises(ValueError) as refused:
         gt.load(saved(b"\x80\x04" + pickled))
     assert len(str(refused.value)) < 200

@@ -79,7 +79,7 @@ def sample_dtype(op: Any) -> Any:
 
 
 ENTRIES = [op for op in op_db if public(op) and sample_dtype(op) is not None]
-# The names that PyTorch has for floats: what the totals are counted over. A name is right when all its entries are.
+# The names that PyTorch has for floats, over which the totals are counted. A name is right when all its entries are.
 FLOAT_NAMES = list(dict.fromkeys(op.name for op in ENTRIES if torch.float32 in op.dtypes))
 
 
@@ -112,7 +112,7 @@ class PyTorch:
         return t.detach()
 
     def translate(self, value: Any) -> Any:
-        """What is no tensor: dtypes, devices, layouts."""
+        """The arguments that are no tensors: dtypes, devices, layouts."""
         return value
 
     def call(self, op: Any) -> Callable:
@@ -199,7 +199,7 @@ def leaves(value: Any) -> list:
 
 @dataclass
 class Outcome:
-    """What one side gave: values that are tensors of PyTorch's or plain, which of them want gradients, and the gradients."""
+    """The outcome of one side: values (PyTorch's tensors or plain), whether each requires gradients, and the gradients."""
 
     values: list = field(default_factory=list)
     wants: list[bool] = field(default_factory=list)
@@ -258,13 +258,13 @@ def evaluate(side: PyTorch, op: Any, sample: Any, gradients: bool, call: Callabl
             outcome.gradients = [None if t.grad is None else side.read(t.grad) for t in tensors]
     except Unsupported:
         raise
-    except Exception as wrong:  # noqa: BLE001 - whatever a call raises is compared with what the other side raised
+    except Exception as wrong:  # noqa: BLE001 - the error of a call is compared with the other side's
         outcome.error = wrong
     return outcome
 
 
 def close(found: Any, want: Any, tolerance: tuple[float, float], values: bool = True) -> str:
-    """What is wrong with a result, or nothing."""
+    """The fault of a result, or nothing."""
     if not isinstance(want, torch.Tensor) or not isinstance(found, torch.Tensor):
         if isinstance(found, torch.Tensor) is not isinstance(want, torch.Tensor):
             return f"{type(found).__name__}, PyTorch gives {type(want).__name__}"
@@ -328,8 +328,8 @@ def compare(want: Outcome, found: Outcome, random: bool = False) -> str:
 
 
 def judge(op: Any, sample: Any, side: PyTorch, gradients: bool = True) -> str:
-    """What is wrong with this side's outcome for a sample; empty when nothing is. Where PyTorch's own rounding is what
-    differs, its values in float64 decide."""
+    """The fault of this side's outcome for a sample; empty for none. Where the difference is PyTorch's own rounding,
+    its values in float64 decide."""
     want, random = wanted(op, sample, gradients)
     found = evaluate(side, op, sample, gradients)
     if op.name in CASTS:

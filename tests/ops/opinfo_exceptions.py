@@ -46,10 +46,8 @@ DTYPES = {
     "hash_tensor": INSIDE,
 }
 
-COPIES = (
-    "what PyTorch's own composition copies before it saves it depends on the equation; GT gives the gradient of what was given"
-)
-SILENT = "PyTorch's gradient reads the numbers written since, without an error; GT's those that the op was given"
+COPIES = "the equation decides which operands PyTorch copies before it saves them; GT's gradient is of the given operands"
+SILENT = "PyTorch's gradient reads the numbers written since, without an error; GT's the numbers that the op was given"
 SPARSE = "GT's sparse matrices cannot change in place, and are saved otherwise"
 WRITES = {
     **dict.fromkeys(("einsum", "tensordot", "stft", "masked.prod", "linalg.pinv"), COPIES),

@@ -16,12 +16,12 @@ from tests.ops.opinfo_writes import writes
 
 
 def plain(op: Any, side: GT, count: int) -> list[str]:
-    """What is wrong with results and gradients, for each of the first samples ("" where nothing is)."""
+    """The faults of results and gradients, one for each of the first samples ("" for none)."""
     return [_judged(op, s, side) for s in samples(op, sample_dtype(op), count)]
 
 
 def refused(op: Any, side: GT, count: int) -> list[str]:
-    """What is wrong where PyTorch raises an error."""
+    """The fault where PyTorch raises an error."""
     if op.error_inputs_func is None:
         return []
     found = []
@@ -38,7 +38,7 @@ def refused(op: Any, side: GT, count: int) -> list[str]:
 
 
 def in_place(op: Any, side: GT, count: int) -> list[str]:
-    """What is wrong with the form that changes its tensor, which has to be what it returns."""
+    """The faults of the form that changes its tensor, which it has to return."""
     method = op.inplace_variant
     if method is None:
         return []
@@ -67,7 +67,7 @@ def in_place(op: Any, side: GT, count: int) -> list[str]:
 
 
 def into(op: Any, side: GT, count: int) -> list[str]:
-    """What is wrong with `out=`: the tensors given have to hold the results, and be what is returned."""
+    """The faults of `out=`: the tensors given have to hold the results, and be returned."""
     if not op.supports_out:
         return []
 
@@ -79,7 +79,7 @@ def into(op: Any, side: GT, count: int) -> list[str]:
             found = call(x, *args, **kwargs, out=out if isinstance(made, (list, tuple)) else out[0])
             if found is not None:  # PyTorch's split_with_sizes_copy and unbind_copy return nothing with out=
                 for given, result in zip(out, leaves(found)):
-                    assert given is result, "out= was not what came back"
+                    assert given is result, "expected the tensor given as out= to be returned"
             return found if found is not None else [None, *out]
 
         return written
@@ -91,7 +91,7 @@ def into(op: Any, side: GT, count: int) -> list[str]:
 
 
 def dtypes(op: Any, side: GT, count: int) -> list[str]:
-    """What is wrong with the results of every dtype that PyTorch has the op for."""
+    """The faults of the results of every dtype that PyTorch has the op for."""
     found = []
     for dtype in sorted(op.dtypes, key=str):
         try:

@@ -21,7 +21,7 @@ ENGINES = {"torch": "pytorch", "pytorch": "pytorch", "numpy": "numpy"}
 
 
 def check(op: Any, engine: str, workers: int, count: int, form: str = "plain") -> list[str]:
-    """What is wrong with each of the first samples of an entry ("" where nothing is). Engine "itself" is PyTorch."""
+    """The fault of each of the first samples of an entry ("" for none). Engine "itself" is PyTorch."""
     if engine == "itself":
         return [judge(op, s, PyTorch()) for s in samples(op, sample_dtype(op), count)]
     with cluster(workers, engine=ENGINES[engine]) as made:
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--ops", default="", help="names, separated by commas: max, or max.binary for one entry of it")
     parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--form", default="plain", help=f"what is compared: {', '.join(FORMS)}")
+    parser.add_argument("--form", default="plain", help=f"the form to compare: {', '.join(FORMS)}")
     parser.add_argument("--all", action="store_true", help="print entries that are right, too")
     parser.add_argument("--each", action="store_true", help="print every difference of an entry, not the commonest")
     args = parser.parse_args()

@@ -36,7 +36,7 @@ def _named(value: Any, kind: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def _between(side: PyTorch, op: Any, sample: Any, at: int | None) -> tuple[list[str], Any]:
-    """The names of the tensors that can be written to, and what comes of a write to the one numbered `at` (None: of no write):
+    """The names of the tensors that can be written to, and the outcome of a write to the one numbered `at` (None: of no write):
     gradients, or the error."""
     given, args, kwargs, tensors = arguments(side, sample)
     bare = tensors[:]
@@ -76,7 +76,7 @@ def _difference(theirs: Any, ours: Any, values: bool) -> str:
 
 
 def writes(op: Any, side: GT, count: int) -> list[str]:
-    """What is wrong with each write to a tensor of the first samples."""
+    """The fault of each write to a tensor of the first samples."""
     found: list[str] = []
     dtype = sample_dtype(op)
     if not op.supports_autograd or not (dtype.is_floating_point or dtype.is_complex):

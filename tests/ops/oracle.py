@@ -386,7 +386,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "asgd": _asgd,
     "asgd_rates": _asgd_rates,
 }
-# PyTorch has no such function: what makes tensors of nothing, and GT's own random numbers; Lion is checked by hand, `recurrent`
+# PyTorch has no such function: creation of tensors, and GT's own random numbers; Lion is checked by hand, `recurrent`
 # against torch.nn's layers in tests/nn/test_recurrent.py.
 ALONE = {"full", "full_complex", "iota", "eye", "uniform", "normal", "integers", "dropout", "lion", "recurrent"}
 

@@ -1,5 +1,5 @@
-"""What shares memory in PyTorch shares it in GT, and nothing else does: whatever an op of PyTorch's `op_db` returns is written
-to, and the op's inputs are compared afterwards."""
+"""Tensors that share memory in PyTorch share it in GT, and no others do: the result of each op of PyTorch's `op_db` is
+written to, and the op's inputs are compared afterwards."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def outcome(side: PyTorch, op: Any, sample: Any) -> Any:
         return written(side, op, sample)
     except Unsupported:
         raise
-    except Exception as wrong:  # noqa: BLE001 - what one side refuses, the other has to refuse
+    except Exception as wrong:  # noqa: BLE001 - both sides have to raise
         return wrong
 
 
@@ -93,7 +93,7 @@ def test_pytorch_declares_some_forty_views():
 
 
 @pytest.mark.parametrize("op", VIEWS, ids=full_name)
-def test_a_write_through_what_pytorch_calls_a_view_is_in_the_input(op):
+def test_a_write_through_a_view_is_in_the_input(op):
     check(op, "numpy")
 
 

@@ -1,4 +1,4 @@
-"""Complex tensors are PyTorch's: values, dtypes, gradients in its convention, how they print, and what it refuses."""
+"""Complex tensors are PyTorch's: values, dtypes, gradients in its convention, how they print, and its errors."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_line_on_complex_tensors_gives_the_same_in_gt(line: str, _cluster):
 
 
 @pytest.mark.parametrize("line", REFUSED.split("; "))
-def test_what_complex_tensors_do_not_have_is_refused(line: str):
+def test_ops_that_complex_tensors_lack_are_refused(line: str):
     with gt.testing.cluster(1, "numpy"):
         with pytest.raises((RuntimeError, TypeError)):
             run(line, torch)

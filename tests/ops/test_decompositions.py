@@ -1,4 +1,4 @@
-"""What a row says it is made of gives what its kernel gives."""
+"""The decomposition of a row gives the results of its kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _cluster():
 
 
 @pytest.mark.parametrize("row", LOWERED, ids=lambda r: r.name)
-def test_a_decomposition_gives_what_the_kernel_gives(row: Row):
+def test_a_decomposition_gives_the_results_of_the_kernel(row: Row):
     for sample in samples.plain(row):
         operands = [gt.tensor(o, dtype=s.dtype) if isinstance(s, Spec) else o for o, s in zip(sample.operands, sample.kind.ins)]
         found = several(row.lower(*operands, **sample.kind.settings))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What users write, as it stands in a PyTorch script: each line is run with PyTorch and with GT, on both engines, and must
+"""Users' lines, as they stand in a PyTorch script: each line is run with PyTorch and with GT, on both engines, and must
 give the same values, dtypes and gradients."""
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ F.embedding_bag(i.reshape(-1), y, c * 3 - c * 3 + t.tensor([0, 2, 5]), mode="max
 t.triu_indices(3, 4, 1); x.is_signed(); x.angle(); cube.stride(); x.stride(0); cube[:, :1].contiguous().stride()
 x.is_cuda; x.is_sparse; x.element_size(); x.nelement(); x.is_contiguous(); x.is_same_size(z)
 """
-# After each line, what `a` is.
+# The lines of which `a` is compared afterwards.
 CHANGES = """
 a = x * 1; a += z; a *= 2; a -= 1; a /= 3
 a = x * 1; a.add_(z, alpha=2); a.mul_(z); a.sub_(1); a.div_(q); a.pow_(2); a.neg_()
@@ -175,7 +175,7 @@ a = q * 1; a.digamma_(); a.i0_(); t.relu_(a)
 a = q * 1; a.lgamma_(); a.index_reduce_(0, k, z[:2], "amin")
 a = p * 1; a.gcd_(n); a.lcm_(p)
 """
-# What PyTorch refuses. (A leaf that wants gradients does not change in place.)
+# Lines that PyTorch refuses. (A leaf that wants gradients does not change in place.)
 REFUSED = """
 x + y; x @ x; x.reshape(5); x.view(-1, -1); x.sum(5); t.cat((x, y)); t.cat([]); t.stack((x, y)); x.expand(2, 4)
 y.squeeze(7); x.gather(1, x); x.gather(1, k); x.index_select(3, k); x.scatter(1, i, n[:, :3]); x.softmax(4)
@@ -307,7 +307,7 @@ def test_changes_in_place_and_their_gradients_are_pytorchs(line: str):
 
 
 @pytest.mark.parametrize("line", [c.strip() for c in REFUSED.replace("\n", ";").split(";") if c.strip()])
-def test_what_pytorch_refuses_gt_refuses_before_anything_is_sent(line: str):
+def test_a_line_that_pytorch_refuses_is_refused_before_anything_is_sent(line: str):
     with torch.enable_grad(), pytest.raises((RuntimeError, TypeError, ValueError, IndexError)):
         run(line, "torch")
     with pytest.raises((RuntimeError, TypeError, ValueError, IndexError)) as refusal:

@@ -22,15 +22,15 @@ from tests.ops.samples import ROWS, SIGNED, Sample, several
 NUMPY = engine_for("numpy")
 # Where a float input has no gradient, in PyTorch either: class weights; and a mask, which the client composes with when it
 # wants one. A padding row of an embedding is left out of the gradient by intent, a complete QR has none, and
-# eigenvectors jump from one phase to another (test_complex.py differentiates what does not depend on it).
+# eigenvectors jump from one phase to another (test_complex.py differentiates functions that do not depend on it).
 FLAT = {("cross_entropy", 3), ("attention", 4)}
-# Gradients GT has and PyTorch has not: of known statistics, of what is flat, and of values of which only a corner is scattered.
+# Gradients GT has and PyTorch has not: of known statistics, flat functions, and values of which only a corner is scattered.
 BEYOND = {("batch_norm", 1), ("batch_norm", 2), ("floor_divide", 0), ("floor_divide", 1)}
 CORNERS = {"scatter", "scatter_add"}
 
 
 def reads_saved(row: Row) -> bool:
-    """A gradient row that is given what its forward row kept is differentiated as a function of the inputs alone: it is
+    """A gradient row that reads tensors saved by its forward row is differentiated as a function of the inputs alone: it is
     the gradient of the forward row's gradient that proves it."""
     names = (row.name.removesuffix("_grad"), row.name.replace("_grad", "_train"))
     return row.name.endswith("_grad") and row.grad is None and any(n in TABLE and TABLE[n].saved for n in names)

@@ -47,7 +47,7 @@ def indices(draw: Any, arrays: bool = True, backward: bool = False) -> tuple[tup
             sub = draw(st.sampled_from([together, (1,) * len(together)]))
             index.append(draw(arrays_of_places(size, sub)) if sub else draw(st.integers(-size, size - 1)))
         else:
-            # a mask must name as many elements as the arrays beside it, or one
+            # a mask must name as many elements as the other index arrays, or one
             n = together[-1] if len(together) == 1 else 1
             n = min(n, size)
             mask = np.zeros(size, bool)
@@ -156,7 +156,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_pytorch_refuses_is_refused(line):
+def test_an_index_that_pytorch_refuses_is_refused(line):
     with pytest.raises((IndexError, TypeError)):
         eval(line, {"t": torch, "x": torch.zeros(3, 4)})
     with pytest.raises((IndexError, TypeError, gt.errors.RemoteError)):

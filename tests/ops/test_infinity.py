@@ -35,9 +35,9 @@ def test_gelu_has_its_limits_at_infinities_and_large_numbers_stay(engine: str, d
 
 
 @pytest.mark.parametrize("tanh", [False, True])
-def test_what_is_traced_for_a_compiler_is_zero_at_minus_infinity_too(tanh: bool) -> None:
+def test_the_form_traced_for_a_compiler_is_zero_at_minus_infinity_too(tanh: bool) -> None:
     kind = infer(TABLE["gelu"], (Spec((5,), gt.float32),), (tanh,))
-    x = torch.tensor([-np.inf, -np.inf, np.nan, -30.0, 1.0])  # (what it is at infinity, the compiler's formula decides)
+    x = torch.tensor([-np.inf, -np.inf, np.nan, -30.0, 1.0])  # (the compiler's formula decides the value at infinity)
     traced = make_fx(make("pytorch").kernel(kind))(torch.ones(5))
     found = traced(x).tolist()
     assert found[:2] == [0, 0] and np.isnan(found[2]) and found[3] == 0

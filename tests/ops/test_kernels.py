@@ -1,4 +1,4 @@
-"""Every row's kernels: they give what the shape rule says, on both engines, and both engines give the same numbers."""
+"""Every row's kernels: results have the shape rule's specs on both engines, and both engines give the same numbers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
-def test_both_engines_give_what_the_shape_rule_says_and_the_same(row: Row):
+def test_both_engines_give_the_specs_of_the_shape_rule_and_the_same_numbers(row: Row):
     assert row.tries, f"{row} has no sample inputs"
     for sample in samples.plain(row):
         check(sample)

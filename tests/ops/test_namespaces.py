@@ -54,7 +54,7 @@ def _cluster(request):
 
 
 @pytest.mark.parametrize("line", CALLS)
-def test_a_line_gives_what_it_gives_in_pytorch(line, _cluster):
+def test_a_line_gives_the_same_as_in_pytorch(line, _cluster):
     (found, ours), (want, theirs) = run(line, gt), run(line, torch)
     assert str(found.dtype).removeprefix("gt.") == str(want.dtype).removeprefix("torch.")
     np.testing.assert_allclose(found.numpy(), want.resolve_conj().numpy(), rtol=1e-6, atol=1e-7, strict=True)
@@ -65,7 +65,7 @@ def test_a_line_gives_what_it_gives_in_pytorch(line, _cluster):
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_pytorch_refuses_is_refused(line):
+def test_a_line_that_pytorch_refuses_is_refused(line):
     with gt.testing.cluster(1, "numpy"):
         for t in (torch, gt):
             with pytest.raises((RuntimeError, ValueError, TypeError)):

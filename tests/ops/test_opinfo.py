@@ -1,4 +1,4 @@
-"""GT does as PyTorch by PyTorch's own samples, or `opinfo_exceptions` says why not. Exceptions only become fewer: one that is
+"""GT does as PyTorch by PyTorch's own samples, or `opinfo_exceptions` has the reason. Exceptions only become fewer: one that is
 right fails here until it is taken off the list."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_results_and_gradients_are_pytorchs(op):
 
 
 @entries("refused")
-def test_what_pytorch_refuses_raises_its_type(op):
+def test_a_call_that_pytorch_refuses_raises_its_type(op):
     check(op, "refused")
 
 
@@ -110,7 +110,7 @@ def test_every_dtype_is_pytorchs(op, engine):
 
 @pytest.mark.slow
 @entries("refused")
-def test_what_pytorch_refuses_raises_its_type_on_numpy_too(op):
+def test_a_call_that_pytorch_refuses_raises_its_type_on_numpy_too(op):
     check(op, "refused", "numpy")
 
 
@@ -147,7 +147,7 @@ def test_an_exception_of_dtypes_that_is_right_is_taken_off_the_list(name):
     assert found, f"take {name} off EXCEPTIONS['dtypes']: it is right"
 
 
-def test_a_cast_of_what_its_dtype_cannot_hold_is_compared_with_nothing() -> None:
+def test_a_cast_of_numbers_beyond_its_dtype_is_compared_with_nothing() -> None:
     """One processor wraps, another saturates."""
     given = torch.tensor([3.7, -3.0, 1e30, float("nan"), 255.9])
     wraps, saturates, wrong = (

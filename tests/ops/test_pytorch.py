@@ -38,7 +38,7 @@ def test_every_row_has_an_oracle_or_is_a_gradient_or_pytorch_has_no_such_thing()
 
 
 def wanted(sample: samples.Sample) -> tuple | None:
-    """What PyTorch makes of a sample; None where it has no kernel for it."""
+    """PyTorch's result for a sample; None where it has no kernel for it."""
     operands = samples.for_torch(sample)
     if sample.kind.row.name == "searchsorted":  # PyTorch warns of strides
         operands = [o.contiguous() for o in operands]

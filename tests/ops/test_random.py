@@ -57,7 +57,7 @@ class TestDistributions:
         found = gt.randperm(1000).numpy()
         assert sorted(found) == list(range(1000)) and list(found) != list(range(1000))
 
-    def test_multinomial_draws_by_weight_and_never_what_weighs_nothing(self):
+    def test_multinomial_draws_by_weight_and_never_a_weight_of_zero(self):
         weights = gt.tensor([1.0, 0.0, 3.0])
         found = np.bincount(gt.multinomial(weights, N, replacement=True).numpy(), minlength=3) / N
         np.testing.assert_allclose(found, [0.25, 0.0, 0.75], atol=0.02)

@@ -1,4 +1,4 @@
-"""Random numbers in C and in Triton: those that NumPy's passes give, bit for bit."""
+"""Random numbers in C and in Triton equal those of NumPy's passes, bit for bit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_c_gives_the_same_bits_on_every_processor() -> None:
 
 @pytest.mark.skipif(philox.NATIVE is None, reason="built without a compiler, or GT_NATIVE=0")
 @pytest.mark.parametrize("first, count", [(0, 1), (3, 2000), (4097, 5001), (5, 3 * philox.NATIVE_SHARE)])
-def test_c_gives_what_numpy_gives(first: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c_gives_the_bits_of_numpy(first: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(count)
     for seed, number in SEEDS:
         found = []
@@ -74,7 +74,7 @@ print("right")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not there")
-def test_triton_gives_what_numpy_gives() -> None:
+def test_triton_gives_the_bits_of_numpy() -> None:
     """On the CPU, by Triton's interpreter."""
     ran = subprocess.run(
         [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}

@@ -1,5 +1,5 @@
-"""Every sharding rule, proved: cut the inputs as it says, run the pieces apart, join the outputs as it says, and the whole
-must come out. Pieces are uneven and terms are too, so that no wrong rule passes by luck."""
+"""Every sharding rule, proved: cut the inputs by it, run the pieces apart, join the outputs by it, and the result must be
+that of the whole. Pieces are uneven and terms are too, so that no wrong rule passes by luck."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def prove(engine: Any, sample: Sample, rule: Rule, rng: np.random.Generator) -> 
                 parts.append(terms(o, reduce, rng)[: len(spans)])
             case Replicate():
                 parts.append([o] * len(spans))
-    # terms were dropped where there are fewer pieces than terms: the whole is what they reduce to
+    # terms were dropped where there are fewer pieces than terms: their reduction is the whole
     whole = [JOIN[p.reduce](part) if isinstance(p, Partial) else o for o, p, part in zip(operands, rule[0], parts)]
     wanted = run(engine, kind, whole)
     found = []
@@ -112,7 +112,7 @@ def test_splitting_running_and_joining_gives_the_whole(row: Row, engine: str):
         for rule in row.shard(sample.kind):  # type: ignore[misc]
             prove(ENGINES[engine], sample, rule, rng)
             proved += 1
-    assert proved, f"{row} says it has rules, and has none on its samples"
+    assert proved, f"{row} has sharding rules, and none applies to its samples"
 
 
 def test_a_wrong_rule_is_caught():

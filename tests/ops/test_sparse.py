@@ -68,7 +68,7 @@ def test_a_graph_convolution_trains():
         assert scores.argmax(1).tolist() == labels.tolist()
 
 
-def test_what_sparse_tensors_do_not_do_is_said():
+def test_ops_that_sparse_tensors_lack_raise_their_reason():
     with gt.testing.cluster(1, "numpy"):
         a = gt.tensor([[0.0, 1.0], [2.0, 0.0]]).to_sparse()
         with pytest.raises(NotImplementedError, match="use to_dense"):

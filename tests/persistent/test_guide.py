@@ -48,7 +48,7 @@ def test_a_block_of_the_guide_runs(title: str) -> None:
 
 
 @pytest.mark.parametrize("title", sorted(NEEDS_CUDA))
-def test_a_block_that_asks_for_cuda_alone_runs_or_says_why_it_cannot(title: str) -> None:
+def test_a_block_that_asks_for_cuda_alone_runs_or_raises_its_reason(title: str) -> None:
     if CUDA:
         assert run(title)["ypk"].backend == "cuda"
         return

@@ -1,4 +1,4 @@
-"""What a kernel promises its callers: requests, pages, sampling, backends. None of it needs Hugging Face or torch."""
+"""The contract of a kernel with its callers: requests, pages, sampling, backends. None of it needs Hugging Face or torch."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_top_k_and_top_p_keep_the_tokens_of_their_definitions() -> None:
     assert choose(logits, Sampling(0.0), 0.99) == 1
 
 
-def test_sampled_tokens_come_as_often_as_the_softmax_says() -> None:
+def test_sampled_tokens_have_the_frequencies_of_the_softmax() -> None:
     logits, temperature, draws = np.array([0.5, -1.0, 2.0, 0.0, 1.0]), 0.7, 20000
     expected = np.exp(logits / temperature) / np.exp(logits / temperature).sum()
     counts = collections.Counter(choose(logits, Sampling(temperature), uniform(3, i)) for i in range(draws))
@@ -140,7 +140,7 @@ def test_with_nothing_available_every_candidate_is_listed_with_its_reason(monkey
         make(backend="cuda", fallback_backends=["cpu"])
 
 
-def test_a_backend_without_a_decode_kernel_says_so_although_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_available_backend_without_a_decode_kernel_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends.registry(), "reason", lambda name: None)
     with pytest.raises(ValueError, match="'cudnn' is not available: GT has no decode kernel for it yet"):
         make(backend="cudnn")

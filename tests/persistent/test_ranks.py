@@ -59,7 +59,7 @@ def test_two_ranks_give_the_tokens_of_one(backend: str, family: str, tmp_path: P
 
 
 @pytest.mark.parametrize("backend", ["cpu", "openmp"])
-def test_a_backend_without_ranks_says_so(backend: str) -> None:
+def test_a_backend_without_ranks_raises_its_reason(backend: str) -> None:
     if reason := choice.reason_unavailable(backend):
         pytest.skip(reason)
     with pytest.raises(ValueError, match=f"backend '{backend}' does not support world_size=2: it takes num_workers"):

@@ -191,7 +191,7 @@ def test_time_in_which_an_interactive_client_s_kernels_go_first_is_charged_to_it
 
 
 def test_a_user_gets_no_more_by_calling_its_trainer_interactive() -> None:
-    """A device that executes what goes first before all else; two users of one weight, each of whose calls takes 3 ms."""
+    """A device with priorities, and two users of one weight, each of whose calls takes 3 ms."""
     queue, left, began, now = FairQueue(), dict[str, float](), dict[str, float](), 0.0
     done, time = {"first": 0, "other": 0}, DeviceTime()
     for client in done:

@@ -16,7 +16,7 @@ ISOLATE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")  # no p
 
 
 class Hosts:
-    """Some hosts on one switch. `within[i]` is what a command is put behind to run on the i-th."""
+    """Some hosts on one switch. `within[i]` is the prefix of a command that runs on the i-th."""
 
     def __init__(self, n: int) -> None:
         mark = f"gt{secrets.token_hex(4)}"
@@ -70,7 +70,7 @@ class Hosts:
         _ip("-n", name, "link", "set", "card", "up")
 
     def second_card(self, one: int, other: int) -> tuple[str, str]:
-        """A cable between two hosts beside the switch, and its ends' addresses."""
+        """A cable between two hosts, apart from the switch, and its ends' addresses."""
         near, far = self.names[one], self.names[other]
         _ip("-n", near, "link", "add", "second", "type", "veth", "peer", "name", "second", "netns", far)
         for name, address in ((near, "10.78.0.1"), (far, "10.78.0.2")):

@@ -34,7 +34,9 @@ def until(condition: Callable[[], object], timeout: float = PATIENCE, what: str 
     while not condition():
         waited = time.monotonic() - start
         assert waited < timeout, f"not within {timeout:g} s: {what or condition}"
-        time.sleep(min(0.01 + waited / 20, 0.2))  # a condition that asks a cluster takes CPU from what it waits for
+        time.sleep(
+            min(0.01 + waited / 20, 0.2)
+        )  # a condition that asks a cluster takes CPU from the processes that it waits for
 
 
 def free_port() -> int:
@@ -44,7 +46,7 @@ def free_port() -> int:
 
 
 class Process:
-    """A process and what it writes, which can be read while it runs."""
+    """A process and its output, which can be read while it runs."""
 
     def __init__(self, command: list[str], folder: Path, env: dict[str, str], within: tuple[str, ...], fresh: bool) -> None:
         self.out_path, self.err_path = (folder / f"{secrets.token_hex(4)}.{n}" for n in ("out", "err"))

@@ -1,6 +1,6 @@
 """`make soak`: clients and workers come, compute, and are ended or killed, for an hour; then a dispatcher and a worker that
 were there all the time are as large as after the first rounds, and have as many descriptors, threads and files. SOAK_SECONDS
-says for how long; the suite runs a short one (test_soak.py)."""
+is its length; the suite runs a short one (test_soak.py)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for i in range(rng.randint(3, 12)):
     try:
         n = rng.randint(1, 300) if i else 300
         a = np.random.default_rng(i).random((n, 64), "f4")
-        with gt.signal(rng.choice(["alone", "rows"]) if i else "rows"):  # the first loads what collectives need
+        with gt.signal(rng.choice(["alone", "rows"]) if i else "rows"):  # the first loads the modules of collectives
             x = gt.tensor(a)
         y = (x.T @ x).sum(axis=0) + x.sum() * 0
         assert np.allclose(y.numpy(), (a.T @ a).sum(0), rtol=1e-2), "a wrong value"
@@ -57,7 +57,7 @@ class Soak:
         self.began = time.monotonic()
 
     def run(self, warm: float, say: Callable[[str], None] | None = None) -> dict[str, tuple[float, float]]:
-        """What each size was after the first seconds, and at the end. Nobody may die but those that are killed. `say` is told
+        """Each size after the first seconds, and at the end. No process may die but the killed ones. `say` is called with
         each size on the way."""
         end, measured = time.monotonic() + self.seconds, time.monotonic() + warm
         while time.monotonic() < end:
@@ -77,7 +77,7 @@ class Soak:
         visits = [self.processes.script(VISIT, server, seed, XDG_RUNTIME_DIR=self.folder) for seed in seeds]
         for visit in visits:
             visit.says("here", 60)
-        if self.rng.random() < 0.5 and self.rounds > 1:  # in the first round both workers load what collectives need
+        if self.rng.random() < 0.5 and self.rounds > 1:  # in the first round both workers load the modules of collectives
             self.killed += 1
             self.comes.kill(self.rng.choice([signal.SIGKILL, signal.SIGTERM]))
             self.forget(self.comes)
@@ -90,7 +90,7 @@ class Soak:
             assert there.popen.poll() is None, there.err[-2000:]
 
     def forget(self, process: Process) -> None:
-        """It has ended; what it wrote is of no use."""
+        """It has ended; its output is of no use."""
         process.close()
         self.processes.all.remove(process)
         for path in (process.out_path, process.err_path):
@@ -116,7 +116,7 @@ class Soak:
 
 
 def grown(sizes: dict[str, tuple[float, float]], memory: float = 15.0, count: float = 6.0) -> list[str]:
-    """What has grown by more than so many megabytes, descriptors, threads or files."""
+    """The sizes that have grown by more than so many megabytes, descriptors, threads or files."""
     return [
         f"{name}: {first:.0f} to {last:.0f}" for name, (first, last) in sizes.items()
         if last - first > (memory if name.startswith("MB") else count)

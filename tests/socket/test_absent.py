@@ -56,7 +56,7 @@ def test_collectives_of_others_go_on_while_a_client_whose_data_is_sharded_does_n
         read = ((9, 2, (float32.code, 2)),)
         far.send(m.encode(m.Batch(1, (load, sums), [(1, 1, 1, 0, 16), (2, 2, 1)], read)))
         far.send(m.encode(m.Ask(1, "clients")))
-        assert far.poll(5000) and isinstance(m.decode(far.recv()), m.Answer)  # what it sent before was handled
+        assert far.poll(5000) and isinstance(m.decode(far.recv()), m.Answer)  # its earlier messages were handled
         start = time.monotonic()
         for _ in range(20):
             assert x.sum(0).tolist() == [4, 6]

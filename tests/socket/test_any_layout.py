@@ -1,5 +1,5 @@
-"""Every row on a sample of placements, on four real workers: the numbers are those of one. What `tests/memory/test_any_layout`
-tries in one process goes through sockets, pipes and torch.distributed here."""
+"""Every row on a sample of placements, on four real workers: the numbers are those of one. The cases of
+`tests/memory/test_any_layout`, which run in one process there, go through sockets, pipes and torch.distributed here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ gt.debug.get_worker_stats()  # they are there
 terms = 0
 
 def laid(array, spec, layout):
-    "A tensor of these values that lies so. Terms come of adding up what lies in pieces."
+    "A tensor of these values that lies so. Terms come of adding up pieces."
     global terms
     mesh, partial = layout.mesh, [d for d, p in enumerate(layout.placements) if isinstance(p, Partial)]
     sizes = [mesh.shape[d] for d in partial]

@@ -87,7 +87,7 @@ def test_ctrl_c_at_a_prompt_reaches_the_script_and_not_its_server(processes: Pro
     assert script.ended() == 0
 
 
-def test_gpu_workers_says_how_many_to_start(processes: Processes) -> None:
+def test_gpu_workers_is_the_number_of_workers_to_start(processes: Processes) -> None:
     script = processes.script(
         """
         import gt
@@ -188,14 +188,14 @@ def test_a_fork_that_outlives_the_script_does_not_keep_its_server(processes: Pro
     fork.kill()
 
 
-def test_a_server_that_cannot_start_is_an_error_that_says_so(processes: Processes) -> None:
+def test_a_server_that_cannot_start_is_an_error_with_its_reason(processes: Processes) -> None:
     script = processes.script(QUICK, GT_INSTRUCTION_LOG="/no/such/folder/log")
     assert script.ended() == 1
     assert "cannot write the instruction log" in script.err and "ConnectionFailed" in script.err
 
 
 def test_children_are_told_apart_from_strangers(processes: Processes) -> None:
-    """What a script starts carries its mark, so the tests above would see an orphan."""
+    """Processes that a script starts carry its mark, so the tests above would see an orphan."""
     script = processes.script("import gt; gt.ones(1).numpy(); print('up'); input()").says("up")
     mine = {p.pid for p in psutil.Process(script.pid).children(recursive=True)} | {script.pid}
     assert mine == {p.pid for p in processes.running()}
@@ -221,7 +221,7 @@ def until(condition):
 with gt.signal("w0"):
     x = gt.ones(3)
 x.numpy()
-os.kill(pid, signal.SIGSTOP)  # so that a read of what it holds waits
+os.kill(pid, signal.SIGSTOP)  # so that a read of its tensors waits
 thread = threading.Thread(target=lambda: read.append((x + 1).sum().item()))
 thread.start()
 until(lambda: session.replies)
@@ -232,12 +232,12 @@ assert y.tolist() == [2.0] * 3 and not read  # two threads wait at once
 os.kill(pid, signal.SIGCONT)
 thread.join()
 assert read == [6.0] and session.link.thread.is_alive()
-big = gt.from_numpy(np.ones(1 << 20, "f4"))  # memory comes back when the worker says that it has read it: somebody receives
+big = gt.from_numpy(np.ones(1 << 20, "f4"))  # memory comes back with the worker's message that it was read: a thread receives
 print((big + 1)[0].item())
 """
 
 
-def test_while_one_thread_waits_for_long_what_another_writes_goes_out(processes: Processes) -> None:
+def test_while_one_thread_waits_for_long_the_ops_of_another_are_sent(processes: Processes) -> None:
     script = processes.script(WAITING)
     assert script.ended(90) == 0, script.err
     assert script.out == "2.0\n", script.out

@@ -23,7 +23,7 @@ def pool(processes: Processes, disconnected: None) -> tuple[Processes, int, Proc
 
 
 def read_in_thread(x: gt.Tensor) -> tuple[list, object]:
-    """Begin a read elsewhere; what comes of it is put in the list."""
+    """Begin a read elsewhere; its outcome is put in the list."""
     import threading
 
     found: list = []
@@ -252,7 +252,7 @@ def test_a_busy_worker_is_not_taken_for_a_dead_one(pool: tuple) -> None:
     assert found[0].tolist() == [2] * 4
 
 
-def test_what_failed_on_a_worker_says_where_it_was_asked_and_where_it_failed(pool: tuple) -> None:
+def test_the_error_of_a_worker_has_the_user_s_line_and_the_worker_s(pool: tuple) -> None:
     x = gt.ones(2, 2)
     wrong = x.gather(0, gt.tensor([[7, 7]]))  # only the worker can know that no row is number 7
     with pytest.raises(errors.RemoteError) as caught:

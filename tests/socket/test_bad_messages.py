@@ -1,5 +1,5 @@
-"""What a stranger or a member sends to real processes costs its sender alone: the server and its workers live, others compute,
-and every read is answered."""
+"""Messages of a stranger or a member to real processes cost their sender alone: the server and its workers live, others
+compute, and every read is answered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ F = float32.code
 
 
 class Member:
-    """A client of its own making, which sends what it likes and reads when it likes."""
+    """A client of its own making, which sends any message and reads at any time."""
 
     def __init__(self, address: str, keys: Keys = NO_KEYS, identity: str = "") -> None:
         self.name = identity or secrets.token_hex(12)
@@ -73,7 +73,7 @@ class Attacker(Member):
         self.data.until(m.Attached)
 
     def say(self, data: bytes) -> None:
-        with contextlib.suppress(ProtocolError):  # what is no message has nobody wait for an answer
+        with contextlib.suppress(ProtocolError):  # nobody waits for an answer to bytes that are no message
             said = m.decode(data, MESSAGE)
             self.owed.update([said.ticket] if isinstance(said, m.Ask) else [])
             self.owed.update([t for t, _, _ in said.gets] if isinstance(said, m.Batch) else [])
@@ -82,7 +82,7 @@ class Attacker(Member):
         self.take()
 
     def take(self) -> None:
-        """What has come: answers, and requests for bytes, which are sent as far as they are few."""
+        """The messages that came: answers, and requests for bytes, which are sent if they are few."""
         for at in (self, self.data):
             while at.socket.poll(0):
                 match at.hears():
@@ -142,7 +142,7 @@ def zmtp_1(address: Any, family: int) -> None:
 
 
 def test_strangers_and_members_with_odd_messages_harm_nobody(pool: tuple[int, list[Process]]) -> None:
-    """One test for all of these, since starting the processes is what takes the time."""
+    """One test for all of these, since starting the processes takes most of the time."""
     port, running = pool
     unharmed(running)
     zmtp_1(("127.0.0.1", port), socket.AF_INET)

@@ -1,4 +1,4 @@
-"""When a client goes, what it asked for and nobody will read is not computed; others' values and collectives are as ever."""
+"""When a client leaves, values that only it could read are not computed; others' values and collectives are unchanged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_killed_clients_leave_collectives_in_step_and_others_values_right(proces
         client = processes.script(QUEUED, f"localhost:{port}", "rows", "200").says("queued")
         with gt.signal("rows"):
             x = gt.ones(8, 8) * (round + 1)
-        mine = (x.T @ x).sum(axis=0)  # behind and between what that client does
+        mine = (x.T @ x).sum(axis=0)  # behind and between the ops of that client
         client.kill()
         assert mine.tolist() == [64.0 * (round + 1) ** 2] * 8
 
@@ -72,7 +72,7 @@ with gt.signal("rows"):
     x = gt.ones(1024, 1024)
 x.sum(axis=0).numpy()
 long = gt.ones(1024, 1024)
-for _ in range(100):  # what the workers are at when the client is killed
+for _ in range(100):  # the workers' work when the client is killed
     long = long @ x
 for n in range(4000):
     gt.signal.tensor(x.sum(axis=0), name="copies")

@@ -40,7 +40,7 @@ input()
 
 
 def low(soft: int, hard: int) -> tuple[str, ...]:
-    """What a command is put behind to run with so few descriptors."""
+    """The prefix of a command that runs with so few descriptors."""
     return ("sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh")
 
 
@@ -152,7 +152,9 @@ def open_ones(made: list[socket.socket]) -> int:
     return left
 
 
-def test_those_that_wait_are_bounded_and_those_let_in_are_not_cut_off(crowd: tuple[ConnectionLimits, str, list[float]]) -> None:
+def test_waiting_connections_are_bounded_and_admitted_ones_are_not_cut_off(
+    crowd: tuple[ConnectionLimits, str, list[float]],
+) -> None:
     made, address, _ = crowd
     with connected(address, 12) as first:
         until(lambda: made.drain() is not None and len(made.owners) == 12, 10, "all have come")
@@ -186,7 +188,7 @@ def test_one_address_leaves_room_for_others() -> None:
         made.close()
 
 
-def test_who_says_nothing_for_long_is_cut_off(crowd: tuple[ConnectionLimits, str, list[float]]) -> None:
+def test_a_connection_that_is_silent_for_long_is_cut_off(crowd: tuple[ConnectionLimits, str, list[float]]) -> None:
     made, address, now = crowd
     with connected(address, 5) as some:
         until(lambda: made.drain() is not None and len(made.owners) == 5, 10, "all have come")

@@ -1,4 +1,4 @@
-"""The dashboard of a real cluster, in a real browser: what it shows is what runs."""
+"""The dashboard of a real cluster, in a real browser: it shows the work that runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def answers(url: str) -> bool:
 
 
 @pytest.mark.slow
-def test_the_page_shows_what_runs_and_metrics_say_the_same(processes: Processes, tmp_path: Path) -> None:
+def test_the_page_and_the_metrics_show_the_running_work(processes: Processes, tmp_path: Path) -> None:
     port, page = free_port(), free_port()
     options = ("--workers", "2", "--backend", "numpy", "--dashboard", str(page))
     processes.start("-m", "gt.server", "-p", str(port), *options, GT_DASHBOARD_KEY=KEY)

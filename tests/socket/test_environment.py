@@ -71,7 +71,7 @@ def test_the_instruction_log_has_every_op_on_its_way(processes: Processes, tmp_p
 
 
 def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, tmp_path: Path) -> None:
-    """What was asked for is written before it is done."""
+    """An instruction is logged before it is carried out."""
     _, port = processes.server(GT_INSTRUCTION_LOG="ops.log")
     script = processes.script(
         "import sys, gt; gt.connect(sys.argv[1]); print('up'); gt.ones(2).exp().numpy()", f"localhost:{port}"
@@ -85,7 +85,7 @@ def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, t
     assert script.ended() == 0
 
 
-def test_verbose_says_where_servers_listen_and_who_comes_and_goes(processes: Processes) -> None:
+def test_verbose_prints_addresses_arrivals_and_departures(processes: Processes) -> None:
     err = auto(processes, GT_VERBOSE="1").err
     assert "gt-server: listening at ipc://" in err and "gt-server: client " in err
     assert re.search(r"gt-server: worker auto_worker joined with index 0: numpy on cpu", err)

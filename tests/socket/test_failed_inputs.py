@@ -31,7 +31,7 @@ if os.environ["GT_BACKEND"] == "numpy":
 else:
     from gt.worker.engine.torch.engine import TorchEngine
     patch(TorchEngine)
-if op.startswith("part "):  # not an op but what is made of its result for the others
+if op.startswith("part "):  # not an op but an op on its result for the others
     from gt.worker.collectives import torch_arrays
     plain, kind = torch_arrays.TorchArrays.owned, {"MemoryError": MemoryError, "OSError": OSError}[op.split()[1]]
     # right; once, so that it takes part with nothing; twice, so that it cannot; twice again; right from there on
@@ -119,7 +119,9 @@ FIRST = [("memory", "numpy"), ("gloo", "pytorch")]  # the others by `make test-a
 
 
 @pytest.mark.parametrize("way, backend", [*FIRST, *(pytest.param(*p, marks=pytest.mark.slow) for p in PAIRS if p not in FIRST)])
-def test_what_depends_on_a_failure_of_one_worker_is_an_error_everywhere(processes: Processes, backend: str, way: str) -> None:
+def test_a_value_that_depends_on_a_failure_of_one_worker_is_an_error_everywhere(
+    processes: Processes, backend: str, way: str
+) -> None:
     _, port = processes.server("--expect", "2")
     (processes.folder / "script.py").write_text(SCRIPT)
     processes.worker(port, backend=backend, GT_COLLECTIVES=way)
@@ -186,7 +188,7 @@ for _ in range(int(sys.argv[2])):
 def test_a_worker_without_room_for_its_part_or_for_any_part_spoils_it_and_goes_on(
     processes: Processes, way: str, error: str
 ) -> None:
-    """What it has to add up is there, but not the memory to do so. The third and the fourth time it has not even memory to take
+    """Its operands are there, but not the memory to add them up. The third and the fourth time it has not even memory to take
     part with nothing to give: all members give the collective up, and go on with another group."""
     (processes.folder / "part.py").write_text(PART)
     _, port = processes.server("--expect", "2")
@@ -220,7 +222,7 @@ if sys.argv[2] == "known":
 else:
     print(x[0, 0].item(), flush=True)
 input()
-while True:  # what the late one was at when it heard of it is given up, too
+while True:  # the collective that the late one was in is given up, too
     double = x.sum(axis=0) * 2  # the line that fails
     try:
         print(double.tolist(), flush=True)

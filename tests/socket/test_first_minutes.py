@@ -1,4 +1,4 @@
-"""What people meet in their first minutes: workers that are still starting, servers without a worker, settings too late."""
+"""The first minutes of a user: workers that are still starting, servers without a worker, settings too late."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_gt_stats_waits_for_the_workers_that_the_server_starts(processes: Proces
     assert shown.out.count("numpy") == 2, shown.out
 
 
-def test_a_read_that_no_worker_can_answer_says_what_it_waits_for_and_goes_on_when_one_comes(processes: Processes) -> None:
+def test_a_read_without_a_worker_warns_and_continues_when_one_comes(processes: Processes) -> None:
     _, port = processes.server()
     script = processes.script(READ, f"localhost:{port}")
     from processes import until
 
-    until(lambda: "waits for a worker" in script.err, what="a line that says so")
+    until(lambda: "waits for a worker" in script.err, what="a line about it")
     assert "this read waits for a worker, and none has joined the dispatcher yet: start one with `gt-worker`" in script.err
     processes.worker(port)
     assert script.ended() == 0 and script.out == "[2.0, 2.0]\n" and script.err.count("waits for") == 1
@@ -82,7 +82,7 @@ def test_a_backend_that_is_set_after_the_first_op_is_an_error_and_before_it_reac
     assert "GT is running with workers on numpy: call gt.set_default_backend('cpu') before the first op" in script.out
 
 
-def test_where_a_server_on_another_host_does_not_answer_it_is_said_what_opens_it(processes: Processes) -> None:
+def test_the_error_of_a_silent_server_on_another_host_names_the_remedy(processes: Processes) -> None:
     worker = processes.start(
         "-m", "gt.worker", "--host", "127.0.0.2", "--backend", "numpy", "-p", str(free_port()), "--timeout", "0.2"
     )

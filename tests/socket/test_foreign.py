@@ -20,7 +20,7 @@ from gt.transport.auth import Keys, reach
 from gt.transport.checks import MESSAGE
 from gt.worker.client_socket import MAX_FIRST_MESSAGE
 
-KEY = "what a stranger does not know"
+KEY = "unknown to strangers"
 GOOD = [
     m.Hello(m.VERSION, "", "here", 7),
     m.Batch(1, (m.KindDef(1, "full", ((-3,),), ((2, 2), 8)),), [(1, 1, 0.5)], ((1, 1, (8, 2, 2)),)),
@@ -169,7 +169,7 @@ def test_bytes_that_are_not_of_zmq_hurt_nobody(pool: int, noise: bytes) -> None:
     still_well(x)
 
 
-def test_a_false_release_does_not_take_what_another_looks_at(pool: int) -> None:
+def test_a_false_release_does_not_free_memory_that_another_reads(pool: int) -> None:
     import numpy as np
 
     kept = gt.full((5 << 20,), 7.0).numpy()  # lent as it lies

@@ -52,7 +52,7 @@ class Others:
         self.dispatcher.send_multipart([self.worker, m.encode(message)])
 
     def end(self) -> bool:
-        """Take in what the worker has said, and answer. Whether it has begun a collective."""
+        """Receive the worker's messages, and answer. Whether it has begun a collective."""
         while self.dispatcher.poll(0):
             word = m.decode(self.dispatcher.recv_multipart()[1])
             if isinstance(word, m.Begun):

@@ -1,4 +1,4 @@
-"""Nothing grows: what is made and dropped leaves client, dispatcher and worker as large as they were."""
+"""Nothing grows: client, dispatcher and worker are as large after values were made and dropped as before."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ OWN_ALLOCATOR = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTor
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("pytorch", marks=OWN_ALLOCATOR)])
-def test_a_worker_gives_back_what_it_kept_for_a_client_that_left(processes: Processes, backend: str) -> None:
+def test_a_worker_gives_back_the_memory_of_a_client_that_left(processes: Processes, backend: str) -> None:
     _, port = processes.server()
     worker = psutil.Process(processes.worker(port, backend=backend).pid)
     early = worker.memory_info().rss
@@ -132,7 +132,7 @@ def test_a_worker_gives_back_what_it_kept_for_a_client_that_left(processes: Proc
         """
         import sys, gt, numpy as np
         gt.connect(sys.argv[1])
-        held = [gt.ones(1 << 20) for _ in range(60)]  # 240 MB as tensors, 64 MB as what is lent to this process
+        held = [gt.ones(1 << 20) for _ in range(60)]  # 240 MB as tensors, 64 MB as segments lent to this process
         gt.ones(16 << 20).numpy(); (gt.tensor(np.ones(1 << 20, 'f4')) + held[-1]).numpy()
         print('held', flush=True); input()
         """,

@@ -1,4 +1,4 @@
-"""Beyond one host a key is needed: what passes is encrypted, and who lacks the key cannot connect."""
+"""Beyond one host a key is needed: messages are encrypted, and a process without the key cannot connect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY, WRONG, WORKERS = "a key of this file's tests", "another key altogether", "t
 
 
 def greeting(port: int) -> bytes:
-    """The mechanism that a ZMTP listener says it speaks."""
+    """The mechanism that a ZMTP listener announces."""
     with socket.create_connection(("127.0.0.1", port), 5) as s:
         s.sendall(b"\xff" + bytes(8) + b"\x7f\x03")  # a signature and a version; the rest is not awaited
         s.settimeout(5)
@@ -271,7 +271,7 @@ READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06ROUTER\x08Identity\x00\x00\x00
 
 
 def _answer(listener: socket.socket, heard: bytearray) -> None:
-    """Speak with who comes as its server would, by whichever mechanism it names, and keep what is said."""
+    """Answer each connection as its server would, by the mechanism that it names, and keep the received bytes."""
     listener.settimeout(5)
     with contextlib.suppress(OSError):
         s, _ = listener.accept()

@@ -122,7 +122,7 @@ def test_a_socket_that_was_used_is_asked_before_the_next_sleep(many: bool) -> No
         assert sources.wait(0) == []
         for word in (b"1", b"2"):
             one.send(word)
-        assert other.poll(10_000)  # which takes in what the descriptor had to say
+        assert other.poll(10_000)  # which reads the event of the descriptor
         assert sources.wait(0) == []
         sources.used(other)
         assert sources.wait(10_000) == [other]
@@ -165,7 +165,7 @@ def test_a_descriptor_is_given_while_there_is_room_to_write_if_that_is_asked_for
         assert sources.wait(0) == []
 
 
-def test_a_connected_client_costs_the_dispatcher_no_more_than_one_connection_of_zmq_beside_its_lane(
+def test_a_connected_client_costs_the_dispatcher_one_zmq_connection_and_its_lane(
     processes: Processes,
 ) -> None:
     server, port = processes.server()
@@ -236,9 +236,7 @@ def test_a_server_in_the_place_of_one_that_was_killed_takes_lanes(processes: Pro
     assert json.loads(script.out)[1] >= 5
 
 
-def test_nobody_has_a_lane_who_was_not_let_in_and_a_member_pays_for_what_it_sends(
-    processes: Processes, disconnected: None
-) -> None:
+def test_only_admitted_clients_have_a_lane_and_a_member_pays_for_its_messages(processes: Processes, disconnected: None) -> None:
     _, port = processes.server()
     processes.worker(port)
     address = ipc_address(str(port))

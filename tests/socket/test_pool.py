@@ -128,7 +128,7 @@ def test_a_worker_that_aborts_is_replaced_and_only_those_with_values_there_are_t
     pid = int(theirs.rpartition("-")[2])
     os.kill(pid, signal.SIGABRT)
     until(lambda: len(here().session.workers) == 2 and theirs not in {w.name for w in here().session.workers}, what="another")
-    assert (mine + 1.0).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0], "what lay elsewhere is as it was"
+    assert (mine + 1.0).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0], "tensors on other workers are unchanged"
     other.go()
     other.ended()
     assert "WorkerLost" in other.err and "was lost" in other.err

@@ -18,7 +18,7 @@ def test_a_pool_is_started_found_scaled_with_its_values_and_ended(processes: Pro
     until(lambda: len(gt_command.status()["joined"]) == 3, what="a third worker")
     script.go()
     script.says("still 3")
-    gt_command("scale", "1")  # the two that leave pass on what they hold
+    gt_command("scale", "1")  # the two that leave pass on their tensors
     script.go()
     script.says("still 1")
     found = gt_command.status()

@@ -81,7 +81,7 @@ def test_a_pool_on_ray_outlives_a_node_and_scales(nodes: Any) -> None:
         until(lambda: len(joined()) == 4, LAUNCH, "a fourth worker")
         pool.scale(1)
         until(lambda: len(joined()) == 1, LAUNCH, "the others have left")
-        assert (y.numpy() == a).all(), "what they held was moved"
+        assert (y.numpy() == a).all(), "their tensors were moved"
         assert [m.state for m in pool.members()] == ["running"] * 2
     assert not ray.util.list_named_actors(all_namespaces=True)
 
@@ -94,11 +94,11 @@ def test_a_pool_on_ray_grows_while_queues_are_long_and_shrinks_when_idle(nodes: 
 
         def busy() -> bool:
             y = x
-            for _ in range(400):  # some seconds, beside which the pause between two looks is short
+            for _ in range(400):  # some seconds, much longer than the pause between two checks
                 y = y @ x
             y.sum().item()
             return len(joined()) == 2
 
-        until(busy, LAUNCH, "a second worker beside a busy one")
+        until(busy, LAUNCH, "a second worker while the first is busy")
         until(lambda: len(joined()) == 1, LAUNCH, "the idle one has left")
         assert (gt.ones(2, 2) + 1).sum().item() == 8

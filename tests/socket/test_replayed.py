@@ -1,4 +1,4 @@
-"""Scripts in which replay could take one thing for another give with it, bit by bit, what they give without."""
+"""Scripts in which replay could confuse two values give the same bits with it and without."""
 
 from __future__ import annotations
 

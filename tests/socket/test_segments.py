@@ -40,7 +40,7 @@ def placed(pool: SegmentPool, channel: Channel, array: np.ndarray) -> tuple[int,
     return (segment.serial, at, array.nbytes)
 
 
-def test_what_is_packed_and_passed_is_seen_at_its_place(ends: tuple[Channel, Channel]) -> None:
+def test_packed_bytes_are_read_at_their_place(ends: tuple[Channel, Channel]) -> None:
     pool, (mine, its) = SegmentPool(), ends
     for n in (1, 100, SMALL, SMALL + 1, LEND + 5):
         np.testing.assert_array_equal(its.view(placed(pool, mine, data(n)), n), data(n))
@@ -85,7 +85,7 @@ def test_idle_segments_are_bounded_and_the_peer_lets_go_of_those_dropped(
     assert its.take_in() and its.maps.keys() == mine.passed == {s.serial for s in pool.idle}
 
 
-def test_giving_back_what_is_not_lent_is_harmless() -> None:
+def test_releasing_a_segment_that_is_not_lent_is_harmless() -> None:
     SegmentPool().give(12345)
 
 
@@ -145,15 +145,15 @@ def test_segments_that_say_they_are_larger_than_any_memory_take_no_addresses(end
     assert mine.give(segment) and its.view((segment.serial, 0, 4096), 4096).nbytes == 4096
 
 
-@pytest.mark.parametrize("offset, nbytes, says", [(-1, 8, 8), (4090, 8, 8), (1 << 60, 8, 8), (0, 4097, 4097), (0, 16, 8)])
-def test_what_lies_outside_a_segment_or_its_place_is_refused(
-    ends: tuple[Channel, Channel], offset: int, nbytes: int, says: int
+@pytest.mark.parametrize("offset, nbytes, announced", [(-1, 8, 8), (4090, 8, 8), (1 << 60, 8, 8), (0, 4097, 4097), (0, 16, 8)])
+def test_a_place_outside_its_segment_is_refused(
+    ends: tuple[Channel, Channel], offset: int, nbytes: int, announced: int
 ) -> None:
     mine, its = ends
     segment = Segment(4096)
     assert mine.give(segment) and its.view((segment.serial, 0, 4096), 4096).nbytes == 4096
     with pytest.raises(ProtocolError):
-        its.view((segment.serial, offset, says), nbytes)
+        its.view((segment.serial, offset, announced), nbytes)
 
 
 def test_one_peer_s_segment_cannot_take_the_place_of_another(ends: tuple[Channel, Channel]) -> None:

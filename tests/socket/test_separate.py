@@ -48,20 +48,20 @@ def test_loading_waits_for_the_first_worker(processes: Processes) -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:{}", "127.0.0.1:{}", "tcp://127.0.0.1:{}"])
-def test_a_connect_to_nothing_fails_and_says_so(address: str, disconnected: None) -> None:
+def test_a_connect_without_a_server_raises_its_reason(address: str, disconnected: None) -> None:
     with pytest.raises(errors.ConnectionFailed, match=r"no dispatcher answered at .* within 1 s: is `gt-server` running"):
         gt.connect(address.format(free_port()), timeout=1)
     assert not gt.is_connected()
 
 
-def test_a_wrong_address_says_what_is_wanted(disconnected: None) -> None:
+def test_the_error_of_a_wrong_address_names_the_valid_forms(disconnected: None) -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         gt.connect("localhost:")
     with pytest.raises(gt.errors.ConnectionFailed, match="there is no pool 'localhost'"):
         gt.connect("localhost")
 
 
-def test_a_worker_without_a_server_fails_and_says_so(processes: Processes) -> None:
+def test_a_worker_without_a_server_fails_with_its_reason(processes: Processes) -> None:
     worker = processes.start("-m", "gt.worker", "-p", str(free_port()), "--backend", "numpy", "--timeout", "1")
     assert worker.ended() == 1
     assert "no dispatcher answered" in worker.err and "Traceback" not in worker.err
@@ -73,7 +73,7 @@ def test_an_unknown_backend_lists_the_known_ones(processes: Processes) -> None:
     assert "no backend 'torhc'" in worker.err and "numpy" in worker.err and "pytorch" in worker.err
 
 
-def test_a_port_that_is_taken_is_an_error_that_says_so(processes: Processes) -> None:
+def test_a_port_that_is_taken_is_an_error_with_its_reason(processes: Processes) -> None:
     _, port = processes.server()
     second = processes.start("-m", "gt.server", "-p", str(port))
     assert second.ended() == 1
@@ -212,7 +212,7 @@ def test_values_that_are_kept_are_not_overwritten_by_later_reads(processes: Proc
     assert [v[0] for v in views] == [0, 1, 2, 3] and more[0][0] == 9
 
 
-def test_what_is_loaded_may_be_changed_afterwards(processes: Processes, disconnected: None) -> None:
+def test_a_loaded_array_may_be_changed_afterwards(processes: Processes, disconnected: None) -> None:
     _, port = processes.server()
     processes.worker(port)
     gt.connect(f"localhost:{port}")

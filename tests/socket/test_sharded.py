@@ -263,7 +263,7 @@ except gt.errors.WorkerLost as lost:
 
 
 @pytest.mark.parametrize("way", ["memory", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
-def test_a_stalled_collective_says_which_and_a_kill_ends_it(processes: Processes, way: str) -> None:
+def test_a_stalled_collective_is_named_and_a_kill_ends_it(processes: Processes, way: str) -> None:
     """One worker stands still: the other tells of it, and goes on when the first is lost."""
     _, port = processes.server("--expect", "2")
     settings = {"backend": "pytorch", "GT_STALL_SECONDS": "1", "GT_COLLECTIVES": way}  # so that no group waits for PyTorch
@@ -291,7 +291,7 @@ def test_workers_of_two_addresses_form_groups(processes: Processes) -> None:
 
 
 def test_reads_come_straight_from_the_workers(processes: Processes) -> None:
-    """The dispatcher sees no tensor bytes: what it receives and sends while 64 MB are read is small."""
+    """The dispatcher sees no tensor bytes: its messages while 64 MB are read are small."""
     server, port = processes.server("--workers", "2", "--backend", "numpy")
     script = processes.script(
         """

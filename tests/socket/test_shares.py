@@ -87,7 +87,7 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("disconnected")
-def test_two_distributed_clients_beside_random_ones_of_one_worker_go_on_for_a_thousand_rounds(processes: Processes) -> None:
+def test_two_distributed_clients_and_random_ones_of_one_worker_run_a_thousand_rounds(processes: Processes) -> None:
     _, port = processes.server("--expect", "2")
     for _ in range(2):
         processes.worker(port)

@@ -94,7 +94,7 @@ def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
     found = gt_command.status()
     assert {m["state"] for m in found["members"]} == {"running"}
     assert len({m["where"] for m in found["members"][1:]}) == 2, "two jobs"
-    gt_command("scale", "2")  # SLURM ends the job by SIGTERM, on which its worker passes on what it holds
+    gt_command("scale", "2")  # SLURM ends the job by SIGTERM, on which its worker passes on its tensors
     until(lambda: len(gt_command.status()["joined"]) == 2, LAUNCH, "the second job has left")
     script.go()
     script.says("still 2")

@@ -1,5 +1,5 @@
 """Processes that stop for longer than any time-out, and hosts that fall silent. On one host the kernel tells who is there, so
-stops are survived; between hosts silence counts, and is told as what it is."""
+stops are survived; between hosts silence counts, and is reported as silence."""
 
 from __future__ import annotations
 

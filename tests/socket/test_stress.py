@@ -1,4 +1,4 @@
-"""Random programs over overlapping sets of workers, on real processes; and what is said of one that stands still."""
+"""Random programs over overlapping sets of workers, on real processes; and the report of one that stalls."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ with gt.signal("first"):
 
 
 def test_who_leaves_while_a_worker_waits_for_another_stops_nobody(processes: Processes) -> None:
-    """What it asked for, and that it left, are behind a collective in the worker's queue: its turn comes when it is gone."""
+    """Its requests and its departure are behind a collective in the worker's queue: its turn comes when it has left."""
     _, port = processes.server("--expect", "2")
     workers = [processes.worker(port, GT_STALL_SECONDS="1", GT_COLLECTIVES="mail") for _ in range(2)]
     script = processes.script(STAYS, f"localhost:{port}").says("32.0")

@@ -1,4 +1,4 @@
-"""`gt top` in a real terminal of 80 columns, beside a cluster that works."""
+"""`gt top` in a real terminal of 80 columns, with a cluster that works."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Terminal:
         self.unread = b""
 
     def read(self, seconds: float) -> bool:
-        """Take in what is written for so long. Returns whether the program still runs."""
+        """Read the output for so long. Returns whether the program still runs."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if select.select([self.fd], [], [], left)[0]:
@@ -94,7 +94,7 @@ class Terminal:
         os.write(self.fd, keys)
 
 
-def test_gt_top_shows_what_runs_within_80_columns_and_leaves_by_a_key(processes: Processes) -> None:
+def test_gt_top_shows_running_work_within_80_columns_and_quits_by_a_key(processes: Processes) -> None:
     _, port = processes.server()
     processes.worker(port)
     processes.script(MATMULS, f"localhost:{port}").says("works")

@@ -1,4 +1,4 @@
-"""`gt trace` of a real cluster: what it writes is what ran, in the order and at the times in which it ran."""
+"""`gt trace` of a real cluster writes the executed instructions, in their order and with their times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local sockets and shared memory serve one user: the folder keeps others out, and the kernel says who connects."""
+"""Local sockets and shared memory are one user's: the folder keeps others out, and the kernel identifies the connecting one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes a second user, 
 
 
 def as_nobody(code: str, *args: str) -> str:
-    """What a program prints that runs as another user."""
+    """The output of a program that runs as another user."""
     done = subprocess.run([sys.executable, "-c", BECOME + code, *args], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -126,7 +126,7 @@ def test_sockets_of_killed_servers_and_workers_are_swept(processes: Processes, f
 
 
 def test_only_sockets_of_workers_that_nobody_listens_at_are_removed(folder: Path) -> None:
-    """A worker says where it listens, and may say anything."""
+    """A worker announces its own address, which may be any text."""
     own = Path(addresses.own_folder())
     name = "w-0123456789abcdef"
     elsewhere = folder / name

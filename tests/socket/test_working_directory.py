@@ -1,4 +1,4 @@
-"""What lies in the working directory does not run in servers and workers, unless the user named it."""
+"""Files of the working directory do not run in servers and workers, unless the user named them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORK = "import os, gt; os.environ['PYTHONPATH'] = ''; print(gt.ones(3).sum().ite
 
 @pytest.fixture(autouse=True)
 def fresh(processes: Processes) -> None:
-    processes.fresh = True  # what a process loads is the matter here
+    processes.fresh = True  # the test is about the modules that a process loads
 
 
 @pytest.fixture

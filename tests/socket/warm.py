@@ -1,6 +1,6 @@
-"""Processes of tests, forked from one that has loaded what they load: to load it anew is most of the CPU time of a test with
+"""Processes of tests, forked from one that has loaded their modules: to load them anew is most of the CPU time of a test with
 real processes. A fork has its own memory, session, standard streams, environment, arguments and end, as one that is executed;
-what GT itself starts is executed as ever, and tests about a start ask for it (`fresh`)."""
+processes that GT itself starts are executed, and so are those of tests about a start (`fresh`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fixed(environment: dict[str, str]) -> dict[str, str]:
 
 
 class Forked:
-    """What tests use of a Popen."""
+    """The part of a Popen that tests use."""
 
     def __init__(self, parent: Parent, pid: int, stdin: int) -> None:
         self.parent, self.pid, self.stdin = parent, pid, os.fdopen(stdin, "wb", buffering=0)
@@ -98,7 +98,7 @@ class Parent:
         return Forked(self, self.started.pop(), write)
 
     def receive(self, block: bool = False) -> None:
-        """Take note of what it says, a line each: the process that was asked for, or one that ended and its exit status."""
+        """Note its lines: the process that was asked for, or one that ended and its exit status."""
         self.socket.setblocking(block)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -132,7 +132,7 @@ def start(command: list[str], folder: Path, environment: dict[str, str], out: in
 
 
 def become(command: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> None:
-    """Make this fork the process that was asked for, up to what it runs."""
+    """Make this fork the requested process, up to its main function."""
     os.setsid()
     os.chdir(folder)
     for number, stream in enumerate(streams):
@@ -156,7 +156,7 @@ def run(command: list[str]) -> None:
 
 
 def serve(ours: socket.socket) -> list[str] | None:
-    """Fork on request and tell of ends. Returns twice: in a fork what it is to run, and None when nobody asks any more."""
+    """Fork on request and report ends. Returns in each fork, with its program's arguments, and None after the last request."""
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
@@ -194,7 +194,7 @@ if __name__ == "__main__":
     del sys.path[0]  # this file's folder
     for name in sys.argv[2:]:
         importlib.import_module(name)
-    assert len(os.listdir("/proc/self/task")) == 1, "what was loaded has started threads, and no fork would have them"
+    assert len(os.listdir("/proc/self/task")) == 1, "a loaded module has started threads, and no fork would have them"
     gc.collect()
     gc.freeze()
     if (task := serve(socket.socket(fileno=int(sys.argv[1])))) is not None:

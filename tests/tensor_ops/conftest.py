@@ -1,4 +1,4 @@
-"""Every backend that works here, one test each; those that do not are skipped with their reason."""
+"""Every backend that works here, one test each; the others are skipped with their reason."""
 
 import pytest
 

@@ -110,7 +110,7 @@ def test_a_preferred_backend_is_used_where_available(machine):
     assert machine("cuda", "python").active().name == "cuda"
 
 
-def test_forcing_what_is_not_available_raises(machine, monkeypatch):
+def test_forcing_an_unavailable_backend_raises(machine, monkeypatch):
     config.save(config.TensorOpsConfig(force_backend="cuda"))
     with pytest.raises(RuntimeError, match="force_backend.*not available: pretended to be missing"):
         machine("python").active()

@@ -45,7 +45,7 @@ def test_a_library_is_built_once_and_again_when_something_changed(cpp, tmp_path,
     assert build.library_path(cxx).parent == tmp_path / "gt" / "tensor_ops"
 
 
-def test_what_the_compiler_says_is_in_the_error(cpp, tmp_path, monkeypatch):
+def test_the_compiler_s_output_is_in_the_error(cpp, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "KERNELS", tmp_path / "broken.cpp")
     (tmp_path / "broken.cpp").write_text("nonsense")
@@ -54,7 +54,7 @@ def test_what_the_compiler_says_is_in_the_error(cpp, tmp_path, monkeypatch):
     assert not list((tmp_path / "gt" / "tensor_ops").glob("*.so"))
 
 
-def test_optimization_info_says_what_this_cpu_has(cpp):
+def test_optimization_info_names_the_features_of_this_cpu(cpp):
     info = cpp.get_optimization_info()
     cpuinfo = Path("/proc/cpuinfo")
     flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else None

@@ -1,6 +1,6 @@
 """The kernels for the other architecture: cross-compiled and run by qemu. x86-64 runs aarch64's, others x86-64's.
 
-Debian's g++-aarch64-linux-gnu (or g++-x86-64-linux-gnu) and qemu-user are what it takes; qemu has AVX2 but not AVX-512.
+Debian's g++-aarch64-linux-gnu (or g++-x86-64-linux-gnu) and qemu-user are needed; qemu has AVX2 but not AVX-512.
 On its own machine test_tensor_ops_cpp.py goes through the instruction sets of the CPU.
 """
 
@@ -65,7 +65,7 @@ def computed(program, number, op, x, dtype, weight=None):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", SETS)
-def test_errors_under_emulation_stay_within_what_the_docs_state(program, name, dtype):
+def test_errors_under_emulation_stay_within_the_documented_bounds(program, name, dtype):
     x = np.concatenate([grid(dtype), grid(dtype)[:13]])  # a length that no register divides
     values = widen(x, dtype).astype(np.float64)
     for op, (_, right, lowest) in OPS.items():
@@ -88,7 +88,7 @@ def test_float64_under_emulation_is_right(program, name):
 
 @pytest.mark.parametrize("columns", [1, 17, 1000, 4099])
 @pytest.mark.parametrize("name", SETS)
-def test_rms_norm_under_emulation_stays_within_what_the_docs_state(program, name, columns):
+def test_rms_norm_under_emulation_stays_within_the_documented_bounds(program, name, columns):
     rng = np.random.default_rng(columns)
     for dtype in ("float32", "float16", "float64"):
         x = (rng.standard_normal((5, columns)) * [[1e-3], [1], [30], [0.1], [5]]).astype(dtype)

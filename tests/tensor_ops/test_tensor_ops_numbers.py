@@ -49,7 +49,7 @@ def run(backend, function, x, dtype):
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_errors_stay_within_what_the_docs_state(backend, op, dtype):
+def test_errors_stay_within_the_documented_bounds(backend, op, dtype):
     function, right, lowest = OPS[op]
     x = grid(dtype)
     values = widen(x, dtype).astype(np.float64)
@@ -58,7 +58,7 @@ def test_errors_stay_within_what_the_docs_state(backend, op, dtype):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_float64_errors_stay_within_what_the_docs_state(backend, op):
+def test_float64_errors_stay_within_the_documented_bounds(backend, op):
     mpmath = pytest.importorskip("mpmath")
     mpmath.mp.prec = 200
     function, _, lowest = OPS[op]
@@ -81,7 +81,7 @@ def test_float64_errors_stay_within_what_the_docs_state(backend, op):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("columns", [1, 15, 16, 17, 1000, 4096, 20000])
-def test_rms_norm_errors_stay_within_what_the_docs_state(backend, dtype, columns):
+def test_rms_norm_errors_stay_within_the_documented_bounds(backend, dtype, columns):
     rng = np.random.default_rng(columns)
     x = (rng.standard_normal((5, columns)) * [[1e-3], [1], [30], [0.1], [5]]).astype(dtype)
     weight = rng.standard_normal(columns).astype(dtype)
@@ -97,7 +97,7 @@ def test_rms_norm_of_squares_out_of_range_is_right(backend, dtype, scale):
     assert oracle.ulps(got, oracle.rms_norm(x, weight, 0.0), dtype) <= stated("rms_norm", dtype, backend)
 
 
-def test_rms_norm_of_infinity_nan_and_zero_is_what_arithmetic_says(backend):
+def test_rms_norm_of_infinity_nan_and_zero_follows_arithmetic(backend):
     x = np.ones((4, 20), np.float32)
     x[0, 3], x[1, 3], x[2] = np.inf, np.nan, 0
     got = calls.rms_norm(backend, x, np.ones(20, np.float32))

@@ -1,4 +1,4 @@
-"""What a type checker says of a user's script: `make check` reads this file with mypy, nobody runs it."""
+"""A user's script for a type checker: `make check` reads this file with mypy, nobody runs it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import torch.optim as optim
 from torch.distributions import Categorical, Normal, kl_divergence
 
-# policy gradients with a value: what an episode saved is weighed by its returns
+# policy gradients with a value: log-probabilities of an episode, weighted by its returns
 Saved = namedtuple("Saved", ["log_prob", "value"])
 
 
