@@ -17,7 +17,7 @@ def device_count() -> int:
 
 
 def current_accelerator(check_available: bool = False) -> None:
-    """None, as on a machine without one; `device = ... or "cpu"` then says what holds: any name will do."""
+    """None, as on a machine without one; `device = ... or "cpu"` then gives a valid name, as any is."""
 
 
 def synchronize(device: Any = None) -> None:

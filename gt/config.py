@@ -1,5 +1,5 @@
-"""Signal configurations: what a name given in the program means for placement. From YAML or from Python, checked; what is
-wrong is named with its file, its line and the keys that are known."""
+"""Signal configurations: the placements that a signal's name stands for. From YAML or from Python, checked; an error names the
+file, the line and the known keys."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def placement(tensor: Tensor) -> None:
 def get_worker_stats() -> dict[str, dict[str, Any]]:
     """By worker's name: engine, device, ops by name, bytes in use and in all, queue (instructions that waited when this was
     asked) and the idle share of its time. Under "replay": traces this script's stream was found to have, `hits` and `misses`
-    by reason with the line of one (`miss_lines`), and what the worker made of them: calls, sharded calls (with
+    by reason with the line of one (`miss_lines`), and the worker's counts of them: calls, sharded calls (with
     collectives inside), compiled executions, fallbacks by reason, launches saved, seconds spent compiling."""
     session = here().session
     workers = session.ask("stats")["workers"]
@@ -182,7 +182,7 @@ def watch(observe: Callable[[Watched], None]) -> Iterator[None]:
 
 @contextmanager
 def doctor(show: bool = True) -> Iterator[own.Diagnosis]:
-    """Find what slows a block of a script, at its lines: reads that drain the queue, traces that break, arrays that are sent
+    """Find the slow lines of a block of a script: reads that drain the queue, traces that break, arrays that are sent
     again and again, tensors that are gathered, idle workers, recompiles. It is printed at the end, and kept as `findings`.
 
     >>> with gt.debug.doctor(show=False) as seen:

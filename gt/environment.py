@@ -1,4 +1,4 @@
-"""Every environment variable of GT: its type, its default, who reads it and what it does. Nothing else reads a `GT_` variable.
+"""Every environment variable of GT: its type, its default, its readers and its effect. Nothing else reads a `GT_` variable.
 
 A variable that is empty counts as not set. A value that cannot be used is an error that names the values that can.
 """
@@ -162,7 +162,7 @@ AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that r
 CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat without CUDA graphs", default=True)
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
-EARLY = flag("GT_EARLY", [CLIENT], "`0` sends calls of what repeats only when a step is written to its end", default=True)
+EARLY = flag("GT_EARLY", [CLIENT], "`0` sends the call of a repeated step only when the step is complete", default=True)
 LANES = flag(
     "GT_LANES",
     [CLIENT, WORKER],
@@ -182,7 +182,7 @@ COLLECTIVES = choice(
     "GT_COLLECTIVES", [WORKER], "how bytes go between workers of one host: out of each other's memory, by Gloo, or by mail",
     ("memory", "gloo", "mail"),
 )  # fmt: skip
-HOST = string("GT_HOST", [WORKER], "what this host is called; workers with different names count as on different hosts")
+HOST = string("GT_HOST", [WORKER], "the name of this host; workers with different names count as on different hosts")
 PLAIN_COLLECTIVES = flag("GT_PLAIN_COLLECTIVES", [WORKER], "`1` allows NCCL and Gloo between hosts, which do not encrypt")
 TIMEOUT = seconds(
     "GT_TIMEOUT",
@@ -214,12 +214,12 @@ COLLECTIVE_TIMEOUT = seconds(
 STALL_SECONDS = seconds("GT_STALL_SECONDS", [WORKER], "a collective that takes longer is reported", 30.0)
 TENSOR_OPS_BACKEND = string("GT_TENSOR_OPS_BACKEND", [CLIENT, WORKER], "the backend of `gt.tensor_ops`, such as `cpp`")
 TENSOR_OPS_CONFIG = string("GT_TENSOR_OPS_CONFIG", [CLIENT, WORKER], "path of the `backend.json` of `gt.tensor_ops`")
-VERBOSE = flag("GT_VERBOSE", [SERVER, WORKER], "`1` says where servers listen and who comes and goes")
+VERBOSE = flag("GT_VERBOSE", [SERVER, WORKER], "`1` prints the addresses of servers, and arrivals and departures")
 DEBUG_CLIENT = flag("GT_DEBUG_CLIENT", [CLIENT], "`1` shows every message of the client, on standard error")
 DEBUG_DISPATCHER = flag("GT_DEBUG_DISPATCHER", [SERVER], "`1` shows the instruction log, on standard error")
 DEBUG_WORKER = flag("GT_DEBUG_WORKER", [WORKER], "`1` shows every message of the worker, on standard error")
 DEBUG_PROGRAMS = flag("GT_DEBUG_PROGRAMS", [WORKER], "`1` shows every program before and after each pass, on standard error")
-DEBUG_COMPILE = flag("GT_DEBUG_COMPILE", [WORKER], "`1` says what became of each step that was to be compiled")
+DEBUG_COMPILE = flag("GT_DEBUG_COMPILE", [WORKER], "`1` prints the outcome of each compilation")
 
 
 def check(readers: Iterable[str] = ALL) -> list[str]:

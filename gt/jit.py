@@ -1,5 +1,5 @@
-"""`torch.jit`, as far as it changes nothing: a scripted function or module does what it did before, so it is given back as it
-is. `gt.compile` makes programs of functions."""
+"""`torch.jit`, as far as it changes nothing: a scripted function or module is returned unchanged.
+`gt.compile` makes programs of functions."""
 
 from __future__ import annotations
 

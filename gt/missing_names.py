@@ -33,7 +33,7 @@ REASONS = {
     r"^utils\.tensorboard$": "import it by name, with the package tensorboard or tensorboardX: gt.utils.tensorboard",
     r"^nn\.utils\.prune$": "keep a mask as a buffer and write weight.mul_(mask) under no_grad() after each step",
     r"^nn\.utils\.parametrizations\.orthogonal$": "begin with nn.init.orthogonal_, and register_parametrization one's own",
-    r"^autograd\.graph$": "what the tape saves lies on the workers: gt.utils.checkpoint saves less",
+    r"^autograd\.graph$": "saved tensors lie on the workers: gt.utils.checkpoint saves less",
     r"^autograd\.forward_ad$|fwAD$": "there is no forward mode: gt.func.jvp and jacfwd go backwards",
     r"^nn\.(Uninitialized\w+)$": "a lazy module has no parameters until its first call: has_uninitialized_params() tells",
     r"^nn\.CrossMapLRN2d$": "use gt.nn.LocalResponseNorm",

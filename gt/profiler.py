@@ -21,7 +21,7 @@ MICRO = 1e6  # PyTorch's times are in microseconds
 
 
 class ProfilerActivity(Enum):
-    """What is recorded is the workers' work, whichever device they have."""
+    """The workers' work is recorded, whichever device they have."""
 
     CPU = 0
     XPU = 1
@@ -64,7 +64,7 @@ class EventList(list[EventAverage]):
 
 
 class profile:  # noqa: N801  PyTorch's spelling
-    """Records what the workers do for this script within a `with`; at its end all is done. With a `schedule`, the steps are
+    """Records the workers' work for this script within a `with`; at its end all of it is done. With a `schedule`, the steps are
     recorded whose action that is, and `on_trace_ready` is called after each cycle; without one, at the end.
 
     >>> with gt.profiler.profile() as prof:

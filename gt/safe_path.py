@@ -1,4 +1,4 @@
-"""Keeps the working directory out of what servers and workers import, when it is itself imported. It uses nothing but `sys`, as
+"""Keeps the working directory out of the path of servers and workers, when it is itself imported. It uses nothing but `sys`, as
 any other module could come from that directory."""
 
 import sys

@@ -1,4 +1,4 @@
-"""Mixed precision: products in 16 bits, what needs range or precision in 32; and losses scaled so that small gradients live."""
+"""Mixed precision: products in 16 bits, ops that need precision in 32; and losses scaled so that small gradients live."""
 
 from gt import missing_names
 from gt.amp.casting import autocast, custom_bwd, custom_fwd, get_autocast_dtype, is_autocast_available, is_autocast_enabled

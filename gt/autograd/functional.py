@@ -103,7 +103,7 @@ def _along(gradients: Any, of: list, directions: Any, create_graph: bool) -> tup
 
 
 def jvp(func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
-    """The result, and the product of the Jacobian with v: the gradient, by the weights, of what `vjp` gives for them."""
+    """The result, and the product of the Jacobian with v: the gradient, by the weights, of the result of `vjp` for them."""
     with enable_grad():
         xs = [fresh(t, create_graph) for t in several(inputs)]
         ys = func(*xs)

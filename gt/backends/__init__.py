@@ -1,7 +1,7 @@
 """The backends GT knows, and which of them compute right numbers here.
 
 A backend is available if a probe ran the right numbers through its library in this environment; importing proves
-nothing. A probe runs at the first request for its backend, once a process. Engines decide what a worker executes on a backend.
+nothing. A probe runs at the first request for its backend, once a process. Engines decide which ops a worker runs on it.
 """
 
 from typing import Any

@@ -24,7 +24,7 @@ def show(rows: list[dict[str, Any]], verbose: bool = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("backend", "available", "library", "what it runs, or why not", show_lines=verbose)
+    table = Table("backend", "available", "library", "ops, or the reason", show_lines=verbose)
     for row in rows:
         *head, what = cells(row)
         table.add_row(*head, what + details(row) if verbose else what, style=None if row["available"] else "dim")

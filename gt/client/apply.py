@@ -232,9 +232,9 @@ def as_operand(value: Any, like: Tensor | None = None) -> Any:
     raise TypeError(f"cannot compute with {type(value).__name__}: expected a tensor, a number or an array")
 
 
-def complex_number(value: complex, beside: DType) -> Tensor:
-    """A complex number as a 0-d tensor: instructions contain real numbers only."""
-    real = beside if beside.rank >= 2 else DEFAULT.dtype
+def complex_number(value: complex, dtype: DType) -> Tensor:
+    """A complex number as a 0-d tensor, an operand of an op on this dtype: instructions contain real numbers only."""
+    real = dtype if dtype.rank >= 2 else DEFAULT.dtype
     made: Tensor = apply(TABLE["full_complex"], (value.real, value.imag), ((), real.to_complex().code))
     return made
 

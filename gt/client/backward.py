@@ -182,7 +182,7 @@ def accumulate(leaf: Tensor, g: Tensor) -> None:
 
 
 @contextmanager
-def beside(t: Tensor) -> Iterator[None]:
+def gradient_scope(t: Tensor) -> Iterator[None]:
     """The scope in which the gradient of a tensor is computed."""
     node = t.node.node if isinstance(t.node, Port) else t.node
     before = here()

@@ -133,7 +133,7 @@ class _Call:
     ) -> None:  # fmt: skip
         self.window, self.noted, self.result = window, noted, result
         self.arguments = {id(t): i for i, t in enumerate(leaves)}
-        # Each session counts its ids from 1. (No local variable: this frame may outlive the call, and what it refers to.)
+        # Each session counts its ids from 1. (No local variable: this frame, with all its references, may outlive the call.)
         self.holders = {
             id: [*found]
             for id, found in groupby(

@@ -24,7 +24,7 @@ from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
 STARTING = 20.0  # seconds for started workers to join before the user is told that they are waited for
-STARTED = "those that this script started still load; GT_VERBOSE=1 shows how far they are"
+STARTED = "the workers that this script started still load; GT_VERBOSE=1 shows how far they are"
 
 
 class _Default:

@@ -91,7 +91,7 @@ class Early:
     def __init__(
         self, number: Callable[[], int], kinds: dict[int, Kind], programs: dict[int, Program], defined: list[Program]
     ) -> None:
-        # The tracer's own tables, and not the tracer: a cycle of the two would keep their stretches until Python collects cycles.
+        # The tracer's tables, not the tracer: a cycle of the two would keep their stretches until Python collects cycles.
         self.number, self.kinds, self.programs, self.defined = number, kinds, programs, defined
         self.on = environment.EARLY.value()
         self.idle = False  # a read was sent, so that the workers are idle when the client continues

@@ -153,7 +153,7 @@ static PyMemberDef stream_members[] = {
     {"last", T_LONGLONG, offsetof(Stream, last), READONLY},
     {NULL}};
 static PyType_Slot stream_slots[] = {
-    {Py_tp_doc, "What of a session an op needs."},
+    {Py_tp_doc, "The part of a session that an op needs."},
     {Py_tp_new, stream_new},
     {Py_tp_traverse, stream_traverse},
     {Py_tp_clear, stream_clear},
@@ -1307,7 +1307,7 @@ static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t n) {
 enum { TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST };
 
 typedef struct {
-    char what;
+    char role;
     int which; /* MADE, GIVEN: the register it names; SAME: the register it must equal; FIXED: a value; HOLE: which */
 } Element;
 
@@ -1341,15 +1341,15 @@ static PyObject *form_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     self->alive = PyMem_Calloc(self->live + 1, sizeof(int));
     if (self->element == NULL || self->alive == NULL) goto failed;
     for (Py_ssize_t i = 0; i < self->elements; i++) {
-        int what, which;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(elements, i), "ii", &what, &which)) goto failed;
-        int bound = what == FIXED ? (int)PyTuple_GET_SIZE(values) : what == HOLE ? holes : self->registers;
-        if (what < TOKEN || what > REST || which < 0 || (what != TOKEN && what != REST && which >= bound)) {
+        int role, which;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(elements, i), "ii", &role, &which)) goto failed;
+        int bound = role == FIXED ? (int)PyTuple_GET_SIZE(values) : role == HOLE ? holes : self->registers;
+        if (role < TOKEN || role > REST || which < 0 || (role != TOKEN && role != REST && which >= bound)) {
             PyErr_SetString(PyExc_ValueError, "an element outside of the form");
             goto failed;
         }
-        self->element[i] = (Element){(char)what, which};
-        self->rest += what == REST;
+        self->element[i] = (Element){(char)role, which};
+        self->rest += role == REST;
     }
     for (int i = 0; i < self->live; i++) {
         self->alive[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(alive, i));
@@ -1412,12 +1412,12 @@ static PyObject *form_call(Form *self, PyObject *pieces) {
     for (Py_ssize_t i = 0; i < self->length; i++) {
         PyObject *piece = PyList_GET_ITEM(pieces, i);
         Py_ssize_t n = PyTuple_GET_SIZE(piece);
-        if (at + n > self->elements || self->element[at].what != TOKEN) goto other;
+        if (at + n > self->elements || self->element[at].role != TOKEN) goto other;
         for (Py_ssize_t k = 1; k < n; k++) {
             PyObject *value = PyTuple_GET_ITEM(piece, k);
             Element element = self->element[at + k];
             int same = 1;
-            switch (element.what) {
+            switch (element.role) {
                 case MADE: case GIVEN: registers[element.which] = value; break;
                 case SAME: same = registers[element.which] != NULL ? equal(value, registers[element.which]) : 0; break;
                 case FIXED: same = equal(value, PyTuple_GET_ITEM(self->values, element.which)); break;
@@ -1455,7 +1455,7 @@ done:
 }
 
 static PyMethodDef form_methods[] = {
-    {"call", (PyCFunction)form_call, METH_O, "The call that stands for these pieces and what is still to be freed, or None."},
+    {"call", (PyCFunction)form_call, METH_O, "The call for these pieces and the ids still to be freed, or None."},
     {NULL}};
 static PyType_Slot form_slots[] = {
     {Py_tp_doc, "A trace as it comes in practice."}, {Py_tp_new, form_new}, {Py_tp_dealloc, form_dealloc},
@@ -1556,15 +1556,15 @@ static PyObject *construct(PyObject *module, PyObject *function) {
 }
 
 static PyMethodDef methods[] = {
-    {"referents", referents, METH_VARARGS, "What these objects refer to that is of one of these types."},
-    {"construct", construct, METH_O, "Say what makes a tensor of data or sizes."},
+    {"referents", referents, METH_VARARGS, "The objects of these types that these objects refer to."},
+    {"construct", construct, METH_O, "Register the function that makes a tensor of data or sizes."},
     {"foreach", (PyCFunction)(void (*)(void))foreach, METH_FASTCALL, "An op on lists, or NotImplemented where it is Python's."},
     {"parameters", (PyCFunction)(void (*)(void))parameters, METH_FASTCALL, "The parameters in a tree of modules, each once."},
     {"overwrite", (PyCFunction)(void (*)(void))overwrite, METH_FASTCALL, "Give variables other values; which are Python's."},
     {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "The results of an op."},
-    {"otherwise", otherwise, METH_O, "Tell of the function that does what is not for here."},
+    {"otherwise", otherwise, METH_O, "Register the function for all other operands."},
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "Take gradients along the tape, latest op first."},
-    {"setup", setup, METH_VARARGS, "Tell of the types."},
+    {"setup", setup, METH_VARARGS, "Register the types."},
     {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", NULL, -1, methods};
 

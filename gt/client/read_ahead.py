@@ -1,6 +1,6 @@
 """Reads that follow one another: `logits.numpy()`, then `value.numpy()`. Where a read has been followed by the same one several
 times, with no instruction in between, both are asked for at once, and the second finds its answer there. Values on the workers
-never change, so what was asked for ahead is what a read would give; a guess that is wrong costs some bytes."""
+never change, so a value requested ahead is the value of its read; a wrong guess costs some bytes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gt.spec import Spec
 SURE = 3  # times in a row that a read was followed by the same one before both are asked for
 WRONG = -16  # the same after a guess that was wrong
 MOST = 8  # reads that are asked for ahead
-SMALL = 4096  # most bytes of such a value: those that workers send inside their answer
-KNOWN = 64  # most reads that are remembered with those that follow them
+SMALL = 4096  # most bytes of such a value: workers send as many inside their answer
+KNOWN = 64  # most reads that are remembered with the reads after them
 FEW = 8  # instructions since the last read that are looked at
 
 Get = tuple[int, int, tuple[int, ...]]  # ticket, id and spec, as a batch has them
@@ -35,15 +35,15 @@ class ReadAhead:
 
     def __init__(self) -> None:
         self.follows: dict[tuple[int, Spec], Following] = {}
-        self.asked: dict[int, tuple[Reply, Following]] = {}  # by id, what was asked for ahead
+        self.asked: dict[int, tuple[Reply, Following]] = {}  # by id, the values requested ahead
         self.last: tuple[int, Spec] | None = None
         self.position = 0
         self.written = -1  # instructions that the session had sent with the last read, which sets it
         self.used = 0  # reads whose answer had been asked for ahead
 
     def read(self, session: Any, id: int, spec: Spec) -> tuple[Reply, tuple[Get, ...]]:
-        """The reply to a read, and what is to be sent for it: nothing where it was asked for with the last read."""
-        with session.lock:  # other threads read, too, and where a worker is lost what was asked for ahead is forgotten
+        """The reply to a read, and the request to send for it: nothing if it was sent with the last read."""
+        with session.lock:  # other threads read, too, and if a worker is lost, requests sent ahead are forgotten
             follows = self._learn(session, id, spec)
             if follows and (found := self._promoted(session, id, spec)) is not None:
                 self.used += 1
@@ -68,7 +68,7 @@ class ReadAhead:
         return reply
 
     def forget(self, session: Any) -> None:
-        """Forget what was asked for ahead: its readers, if any come, ask themselves."""
+        """Forget the requests sent ahead: later readers send their own."""
         for reply, _ in self.asked.values():
             session.replies.ahead.pop(reply.ticket, None)
         self.asked.clear()

@@ -1,5 +1,5 @@
-"""What the tracer did with batches that ended with a read, to do it again with a batch of the same kinds: a loop that reads in
-every step sends the same few instructions each time, and finding their traces takes longer than the rest of their way out."""
+"""A cache of the tracer's results for batches that ended with a read, by the kinds of their instructions: a loop that reads in
+every step sends the same few instructions each time, and finding their traces takes longer than sending them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Repeats:
         self.lengths.add(len(batch))
 
     def fold(self, batch: list[Encoded], count: Callable[[Trace], None]) -> list[Encoded] | None:
-        """The instructions to send for a batch; None where it is none of those that are known. `count` is called with each
+        """The instructions to send for a batch; None for an unknown batch. `count` is called with each
         trace that is called."""
         if len(batch) not in self.lengths:
             return None
@@ -69,7 +69,7 @@ class Repeats:
 
 
 def _unmarked(tokens: tuple[int, ...], parts: list[Part]) -> list[Part]:
-    """The parts without marks, which are not sent; those that are sent as they are, joined."""
+    """The parts without marks, which are not sent; adjacent parts that are sent unchanged are joined."""
     found: list[Part] = []
     for start, end, form in parts:
         if form is not None:

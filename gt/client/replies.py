@@ -64,7 +64,7 @@ class Reply:
 
 
 class Replies(dict[int, Reply]):
-    """The pending replies, by ticket; in `ahead` those that no reader waits for yet."""
+    """The pending replies, by ticket; in `ahead` the replies without a reader yet."""
 
     def __init__(self) -> None:
         self.next_ticket = count(1).__next__

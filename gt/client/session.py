@@ -75,7 +75,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.uploads: dict[int, bytes] = {}
         self.lost, self.closed = "", False
         self.workers: tuple[Any, ...] = ()
-        self.notice, self.remedy = NOTICE, START  # when a user is told that there is no worker, and what to do
+        self.notice, self.remedy = NOTICE, START  # seconds until a user is told that there is no worker, and the remedy
         self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals about which the user was warned
         self.notes: deque[str] = deque()  # warnings for the user, shown by the next thread that waits

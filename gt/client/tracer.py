@@ -83,7 +83,7 @@ class Tracer:
         return self.fresh and not (self.ending or self.pieces or self.stretch or self.early.guesses_now()) and self.ahead < 0
 
     def _fold(self, batch: list[tuple], final: bool, parts: list[Part]) -> list[tuple]:
-        """The instructions to send for these and those held before. Notes in `parts` what became of them."""
+        """The instructions to send for these and those held before. Notes in `parts` the parts that they became."""
         out: list[tuple] = []
         pieces, tokens = self.pieces, self.tokens
         pieces += batch

@@ -51,7 +51,7 @@ class Topology:
 
 
 class Trace:
-    """A repeating stretch: its topology, its constant numbers and those that are arguments of each call (`holes`, each with the
+    """A repeating stretch: its topology, its constant numbers, the arguments of each call (`holes`, each with the
     positions of numbers that change together), the results that outlive it (`live`) and the inputs that it frees (`dies`)."""
 
     def __init__(

@@ -59,4 +59,4 @@ class Cluster:
 
     def manifests(self, pool: Pool) -> str:
         """The commands or files that `start` would submit, for `gt up --dry-run`."""
-        raise ConfigError(f"--dry-run prints what slurm and k8s submit; {self.name} starts processes: leave the option out")
+        raise ConfigError(f"--dry-run prints the jobs of slurm and k8s; {self.name} starts processes: leave the option out")

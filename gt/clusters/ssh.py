@@ -143,7 +143,7 @@ class SSH(Cluster):
         )
 
     def _signal(self, pool: Pool, members: dict[str, Any]) -> None:
-        """Send SIGTERM to workers, wait while they drain, and kill those that take too long."""
+        """Send SIGTERM to workers, wait while they drain, and kill the workers that take too long."""
         wait = (
             f'n=0; while kill -0 "$pid" 2>/dev/null && [ $n -lt {int(processes.DRAINED * 10)} ]; do sleep 0.1; n=$((n+1)); done'
         )

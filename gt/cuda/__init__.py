@@ -1,4 +1,4 @@
-"""What scripts ask of `torch.cuda`. A script chooses no device here: workers have GPUs or not, and the dispatcher chooses."""
+"""Functions of `torch.cuda`. A script chooses no device here: workers have GPUs or not, and the dispatcher chooses."""
 
 from __future__ import annotations
 

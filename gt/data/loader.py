@@ -1,4 +1,4 @@
-"""Batches. Threads read and collate ahead of the loop; what they made is sent to the workers one batch before it is asked
+"""Batches. Threads read and collate ahead of the loop; a batch is sent to the workers one step before it is asked
 for, from the loop's own thread, since a session's stream is in the order of that thread."""
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ ROUNDS = 6
 
 def shuffling(n: int, generator: Any = None) -> Iterator[int]:
     """The numbers below n in a random order, in memory that does not grow with n: a Feistel network permutes the next power of
-    four, and what falls outside is passed over."""
+    four, and numbers from n on are skipped."""
     if n <= LARGE:
         yield from shuffled(n, generator).tolist()
         return
@@ -165,7 +165,7 @@ class BatchSampler(Sampler):
 
 
 class DistributedSampler(Sampler):
-    """Every `num_replicas`-th element, in an order that all replicas share. A GT script is rank 0 of 1 unless it says so."""
+    """Every `num_replicas`-th element, in an order that all replicas share. A GT script is rank 0 of 1 by default."""
 
     def __init__(
         self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,

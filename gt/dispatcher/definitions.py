@@ -14,12 +14,12 @@ from gt.transport import checks
 from gt.transport.checks import TooMuch
 from gt.transport.messages import Batch, KindDef
 
-KIND = 3  # what a kind takes to define, as `Rewriter.left` counts; one of many operands takes as much as several
+KIND = 3  # the cost of defining a kind, as `Rewriter.left` counts; one of many operands costs as much as several
 READ = 4  # instructions of a trace that take as long to read as one of another kind's part to plan
 
 
 class PendingDefinitions:
-    """What is left to define of a message. An invalid definition is kept as `Refused`, with the reason."""
+    """The remaining definitions of a message. An invalid definition is kept as `Refused`, with the reason."""
 
     def __init__(self, client: Client, batch: Batch) -> None:
         self.rest: deque[KindDef | TraceDef] = deque((*batch.kinds, *batch.traces))
@@ -29,7 +29,7 @@ class PendingDefinitions:
             raise TooMuch(f"{client.traced} instructions in the traces of a client: the most are {checks.TRACED}")
 
     def advance(self, rewriter: Rewriter, client: Client, flow: Flow) -> bool:
-        """Define what one slice has room for. Returns whether all is defined."""
+        """Define as many as one slice has room for. Returns whether all are defined."""
         while self.rest and rewriter.left > 0:
             definition = self.rest[0]
             number = definition.number

@@ -78,7 +78,7 @@ class Observer:
 
     peer: str
     level: int
-    user: User  # whose rights decide what it may see
+    user: User  # whose rights decide which events it may see
     owner: User  # whose limits it counts against; differs from `user` for a client, which sees its own events alone
     flight: Flight
     client: str = ""  # name of the client that it is, or that it watches
@@ -171,7 +171,7 @@ class Observers:
 
     def seen(self, peer: str, number: int) -> list[Mail]:
         self.flights[peer].take_in(number)
-        return []  # what is pending is sent with the next events
+        return []  # pending events are sent with the next ones
 
     def lose(self, peer: str) -> list[Mail]:
         """An observer, or an observed client or worker, has disconnected."""

@@ -1,4 +1,4 @@
-"""What clients are told when something has long waited: a read for a worker to join, a worker for the client to connect."""
+"""Reports to clients about long waits: of a read for a worker to join, of a worker for the client to connect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _unheard(tables: Tables, client: Client, now: float) -> Iterable[Mail]:
 
 
 def _unserved(client: Client, now: float) -> Iterable[Mail]:
-    """Answer reads that have long waited for a worker to join; what they read may still be made."""
+    """Answer reads that have long waited for a worker to join; their tensors may still be computed."""
     reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
     if not reads:
         client.since = None

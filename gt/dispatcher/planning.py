@@ -25,7 +25,7 @@ class Rewrites(Protocol):
 
 
 class Planning:
-    """What is left to plan of a call."""
+    """The part of a call that is not planned yet."""
 
     def __init__(self, client: Client, use: TracePlans, call: tuple, key: tuple) -> None:
         self.use, self.call, self.key, self.replans = use, call, key, client.replans
@@ -35,7 +35,7 @@ class Planning:
         self.learning: Iterator[ShardedProgram | int] | None = None
 
     def advance(self, rewriter: Rewrites, client: Client, flow: Flow) -> bool:
-        """Plan what one slice has room for. Returns whether all is planned."""
+        """Plan as much as one slice has room for. Returns whether all is planned."""
         while self.at < len(self.planned):
             if rewriter.left <= 0:
                 return False

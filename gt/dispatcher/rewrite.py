@@ -32,7 +32,7 @@ class Rewriter:
 
     def __init__(self, tables: Tables, auto_shard: bool = False) -> None:
         self.tables, self.auto_shard = tables, auto_shard
-        self.left = SLICE  # of what one message may take
+        self.left = SLICE  # of the cost that one message may have
 
     def rewrite(self, client: Client, code: list, flow: Flow, whole: bool = True) -> int | None:
         """Append each instruction to its workers' queues. Returns the position to continue from if the rest has to wait for the
@@ -179,7 +179,7 @@ class Rewriter:
         """Write a call of a trace for several workers. A call whose plan is not kept is replaced by its instructions."""
         call = code[position]
         if not set(call[use.form.results]).isdisjoint([call[i] for i in use.tensor_positions]):
-            # A worker's part of a call is several programs: one would write over what the next one reads.
+            # A worker's part of a call is several programs: one would write over operands of the next one.
             raise ProtocolError(f"a call of trace {use.definition.number} names one tensor as an operand and as a result")
         if use.makes and use.tensor_positions:
             key = (*key, policy.new_layout(self.tables, client))

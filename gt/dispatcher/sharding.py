@@ -53,7 +53,7 @@ def target(client: Client, signal: str, living: list[int], flow: Flow) -> Target
             if missing and signal not in client.noted:
                 client.noted.add(signal)
                 there = f"there {'is' if len(living) == 1 else 'are'} {len(living)}"
-                text = f"signal {signal!r} asks for workers that are not there ({there}): it uses those that exist"
+                text = f"signal {signal!r} asks for workers that are not there ({there}): it uses the existing ones"
                 flow.mail.append(Mail(client.name, Note(text)))
         client.targets[signal] = found
     return client.targets[signal]

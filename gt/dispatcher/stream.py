@@ -103,8 +103,8 @@ class Stream:
         return self._runs(client, batch, ack, forget, drops, flow) + flow.mail
 
     def _reads(self, client: Client, batch: Batch, flow: Flow) -> Batch:
-        """Write the reads that one slice has room for; the rest is held, with all that comes after the reads. Returns what is
-        done of the batch."""
+        """Write the reads that one slice has room for; the rest is held, with all that comes after the reads. Returns the
+        part of the batch that is done."""
         rewriter = self.rewriter
         for position, (ticket, id, spec) in enumerate(batch.gets):
             if rewriter.left <= 0 and position:
@@ -153,7 +153,7 @@ class Stream:
         return before and not client.ahead
 
     def _ready(self, client: Client, batch: Batch, flow: Flow) -> bool:
-        """Define what a batch defines, or continue what was begun of it. Returns whether all is done within this slice."""
+        """Begin or continue the definitions of a batch. Returns whether all are done within this slice."""
         begun, client.unfinished = client.unfinished, None
         if batch.kinds or batch.traces:
             begun = PendingDefinitions(client, batch)
@@ -204,7 +204,7 @@ class Stream:
     # Reading
 
     def _get(self, client: Client, ticket: int, id: int, wire: tuple, flow: Flow) -> int:
-        """Write a read. Returns what it took, as `Rewriter.left` counts: its pieces."""
+        """Write a read. Returns its cost, as `Rewriter.left` counts: its pieces."""
         entry = client.entries.get(id)
         if not isinstance(entry, Entry):
             why, error = (entry.why, entry.error) if entry else ("no such tensor", "ProtocolError")
@@ -230,7 +230,7 @@ class Stream:
             return
         for id in done.broken:
             if isinstance(entry := client.entries.get(id), Entry):
-                policy.uncount(self.tables, client, id, entry)  # else others' tensors would make room for what is not there
+                policy.uncount(self.tables, client, id, entry)  # else others' tensors would make room for a missing one
         waiting = client.acks.get(serial)
         if waiting is None:
             return

@@ -252,7 +252,7 @@ class Tables:
     hosts: Hosts = field(default_factory=Hosts)  # of the workers, including lost ones
     expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
     most_clients: int = 1000
-    most_because: str = "GT_MAX_CLIENTS, where it was started"  # what the number of clients is bounded by, for messages
+    most_because: str = "GT_MAX_CLIENTS, where it was started"  # the bound on the number of clients, for messages
     there: tuple[Peer, ...] | None = None  # the connected workers, for clients that may use all; None: outdated
     drained: int = 0  # workers that asked to leave
     moved: int = 0  # tensors that were moved off them
@@ -306,7 +306,7 @@ class Tables:
         worker.reached = reached
 
     def cut_short(self, client: Client) -> None:
-        """The rest of what a client has sent waits for its next turn."""
+        """The rest of a client's messages waits for its next turn."""
         client.cut = True
         self.cut.append(client.name)
 
@@ -314,7 +314,7 @@ class Tables:
         """Assert the invariants; a test's fixture calls this after each conversation."""
         living = {w.index for w in self.living()}
         for i, worker in enumerate(self.workers):
-            assert worker.index == i, f"worker {worker.name} stands at {i} but says {worker.index}"
+            assert worker.index == i, f"worker {worker.name} is at {i}, not at its index {worker.index}"
         assert {w.peer for w in self.living()} == set(self.by_peer)
         assert self.waiting.keys() <= self.clients.keys()
         for client in self.clients.values():

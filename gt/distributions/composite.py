@@ -142,7 +142,7 @@ class TransformedDistribution(Distribution):
         return total + sum_rightmost(self.base_dist.log_prob(y), event - len(self.base_dist.event_shape))
 
     def _falls(self, value: Tensor) -> Tensor:
-        """A share of what is below as one of what is above, where the transforms turn the order round."""
+        """A probability below a value as one above it, if the transforms reverse the order."""
         sign: Any = 1
         for transform in self.transforms:
             sign = sign * transform.sign

@@ -25,7 +25,7 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """Vectors of K - 1 numbers to K shares: each takes its part of what is left."""
+    """Vectors of K - 1 numbers to K shares: each takes its part of the remainder."""
 
     bijective, domain, codomain = True, constraints.real_vector, constraints.simplex
 

@@ -1,8 +1,8 @@
 """Tensors in files: safetensors, so that nothing read from a file is ever run. The format is left to its own library, which
-many use and which checks what it reads; it is loaded on first use.
+many use and which checks each file; it is loaded on first use.
 
-A dict of tensors becomes a file that any reader of the format understands. What else is saved (nested dicts, lists, numbers,
-such as an optimizer's state) is written beside them, in the file's metadata."""
+A dict of tensors becomes a file that any reader of the format understands. All other data (nested dicts, lists, numbers,
+such as an optimizer's state) is written to the file's metadata."""
 
 from __future__ import annotations
 
@@ -60,11 +60,13 @@ def load(
     f: Path | BinaryIO, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool | None = None,
     mmap: bool | None = None,
 ) -> Any:  # fmt: skip
-    """What `save` wrote; of a safetensors file that others wrote, its tensors by name; of a checkpoint of `torch.save`, its
+    """The data that `save` wrote; of another safetensors file, its tensors by name; of a checkpoint of `torch.save`, its
     tensors in their dicts and lists. Nothing in a file is run, so there is no `weights_only=False`; where tensors lie is the
     dispatcher's business, so `map_location` is taken and decides nothing."""
     if weights_only is False:
-        warnings.warn("gt.load never runs code from a file: weights_only=False reads what weights_only=True does", stacklevel=2)
+        warnings.warn(
+            "gt.load never runs code from a file: weights_only=False reads the same as weights_only=True", stacklevel=2
+        )
     if _is_zip(f):
         return torch_zip.read(f if hasattr(f, "read") else os.fspath(f))
     if hasattr(f, "read"):

@@ -2,7 +2,7 @@
 
 Such a file is a zip of a pickle and of the storages' bytes. The pickle is gone through opcode by opcode with a table of the few
 callables that state dicts and plain containers are made of; anything else in it is refused by name. Memory and time are bounded
-by the size of the file: what is read of it, what its tensors take, and what keys of dicts may be, since a value of values that
+by the size of the file: the bytes that are read, the memory of its tensors, and the keys of dicts, since a value of values that
 name one another twice has a hash, and a text, of any length."""
 
 from __future__ import annotations

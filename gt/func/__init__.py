@@ -118,7 +118,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
 def jacrev(
     func: Callable, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None
 ) -> Callable:
-    """A function that gives the Jacobian of `func` by its arguments `argnums`, row by row of what it gives.
+    """A function that gives the Jacobian of `func` by its arguments `argnums`, row by row of its result.
 
     >>> gt.func.jacrev(lambda x: x * x)(gt.tensor([1.0, 2.0]))
     tensor([[2., 0.],
@@ -240,7 +240,7 @@ def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
 
 
 def replace_all_batch_norm_modules_(root: Any) -> Any:
-    """Batch norms that keep no statistics, in place: those that `vmap` can call."""
+    """Batch norms that keep no statistics, in place, so that `vmap` can call them."""
     for module in root.modules():
         if hasattr(module, "running_mean"):
             module.running_mean = module.running_var = module.num_batches_tracked = None

@@ -113,7 +113,7 @@ class _Row(_Kept):
 
 
 class _OfModules(_Kept):
-    """Whatever module is an attribute is among those that are kept."""
+    """Every module that is an attribute is kept."""
 
     def _keeps(self, name: str, thing: Any) -> bool:
         return isinstance(thing, Module) or super()._keeps(name, thing)

@@ -86,7 +86,7 @@ class Row:
     limits: Callable[[Kind], tuple[tuple[int, int, int], ...]] | None = None  # (operand, least, most) of numbers that
     # determine the shape of the result: an instruction with others is invalid
     collective: bool = False  # workers exchange bytes; only the dispatcher writes such instructions
-    separable: bool = False  # of several tensors, it gives what it gives of each alone
+    separable: bool = False  # of several tensors, its results are those of each alone
     saved: int = 0  # number of last outputs that only the gradient reads: unused ones have None for their gradient, not zeros
     unchecked: str = ""  # values that its gradient reads and PyTorch's does not ("a b y", of several results "y0"): in-place
     # writes to them are no error

@@ -24,7 +24,7 @@ class MKLExecutor(CpuOnly):
     def linear(self, layer: Linear, x: Any) -> Any:
         import torch
 
-        # Not `mkldnn.flags`, which sets all its flags and warns about those that this build of torch lacks.
+        # Not `mkldnn.flags`, which sets all its flags and warns about flags that this build of torch lacks.
         before = torch.backends.mkldnn.set_flags(False)
         try:
             return super().linear(layer, x)

@@ -1,4 +1,4 @@
-"""Scheduling of requests: those that wait, those with a slot and pages, and the tokens of the next batch."""
+"""Scheduling of requests: the waiting ones, the ones with a slot and pages, and the tokens of the next batch."""
 
 from __future__ import annotations
 

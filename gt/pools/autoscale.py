@@ -30,8 +30,8 @@ class Autoscaler:
         self.idle_since: float | None = None
 
     def look(self, now: float, asked: int, stats: Mapping[str, Mapping[str, Any]]) -> int:
-        """The wanted number of workers; `asked` is the requested number, `stats` are the statistics of those that have
-        joined."""
+        """The wanted number of workers; `asked` is the requested number, `stats` are the statistics of the workers that
+        have joined."""
         passed = now - self.looked if self.looked is not None else 0.0
         seconds = {name: float(s.get("busy_seconds", 0.0)) for name, s in stats.items()}
         shares = [(t - self.last[name]) / passed for name, t in seconds.items() if name in self.last and passed > 0]

@@ -65,7 +65,9 @@ def _common(p: argparse.ArgumentParser) -> None:
         help="number of workers up to which the pool grows while queues are long; idle workers are ended again",
     )
     p.add_argument("--min-workers", type=int, help="number of workers that --max-workers keeps at least (default: 1)")
-    p.add_argument("--dry-run", action="store_true", help="slurm and k8s: print what would be submitted, and start nothing")
+    p.add_argument(
+        "--dry-run", action="store_true", help="slurm and k8s: print the jobs that would be submitted, and start nothing"
+    )
 
 
 def start(args: argparse.Namespace) -> int:

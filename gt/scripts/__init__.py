@@ -9,7 +9,7 @@ from gt.errors import GTError
 
 
 def guarded(name: str, main: Callable[[], int]) -> int:
-    """Run a tool; what a user can put right is one line, not a traceback."""
+    """Run a tool; an error that a user can correct is one line, not a traceback."""
     try:
         return main()
     except GTError as failed:

@@ -1,4 +1,4 @@
-"""A client that computes beside hostile ones and compares all that it reads with NumPy."""
+"""A client that computes while hostile ones send messages, and compares all that it reads with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m gt.testing.costly [CASE ...] [--workers N]`: messages of one client at the limits of what it may send, to a
+"""`python -m gt.testing.costly [CASE ...] [--workers N]`: messages of one client at its limits, to a
 dispatcher's core with many workers and to a worker's core. Prints the CPU seconds of the longest step of each: for so long all
 other clients wait."""
 
@@ -163,7 +163,7 @@ class LongestStep:
         self.longest, self.count, self.of = 0.0, 0, ""
 
     def __call__(self, what: str, step: Callable[[], Any]) -> Any:
-        gc.disable()  # what the search itself keeps is no part of a step
+        gc.disable()  # memory of the search itself is no part of a step
         start = time.process_time()
         found = step()
         took = time.process_time() - start

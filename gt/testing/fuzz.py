@@ -39,7 +39,7 @@ from gt.worker.peer_names import DISPATCHER
 
 MAX_SECONDS = 10.0  # most CPU seconds for one message
 STRETCH = 20_000  # messages of one seed to a cluster, and as many again to a dispatcher's core and a worker's core alone
-READS = 0.01  # share of messages after which the innocent client computes, and compares what it reads
+READS = 0.01  # share of messages after which the innocent client computes, and compares its reads
 GROWTH = 20_000  # objects that caches may have kept at the end of a stretch
 REFUSED = "expected operands ["  # a worker's error for operands of other specs than the kind's
 
@@ -106,7 +106,7 @@ class Bad:
         self.fuzz.go_on()
 
     def check(self) -> None:
-        """Assert that every read was answered, except those that wait for bytes that this client never sent."""
+        """Assert that every read was answered, except reads that wait for bytes that this client never sent."""
         client = self.fuzz.pool.dispatcher.tables.clients.get(self.name)
         if client is not None and not self.let_go and client.loading is None:
             assert not self.asked, f"reads {sorted(self.asked)[:5]} were not answered"
@@ -262,7 +262,7 @@ def runs(seed: int, count: int, sessions: Any) -> int:
 def peers(seed: int, count: int, sessions: Any) -> int:
     """Messages of a hostile worker. Returns their number."""
     with _watched() as restart, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it may tell clients what it likes
+        warnings.simplefilter("ignore")  # it may tell clients anything
         return hostile_worker.fuzz(seed, count, restart)
 
 

@@ -113,7 +113,7 @@ class Channel:
             raise ProtocolError(f"no {nbytes} bytes at {place} (segment, offset, length): no such segment was passed")
         if release is None:
             return byte_array(mapped, nbytes, offset)
-        # What is watched must not be an array: NumPy lets a view of a view refer to the first owner, past those between.
+        # The watched object must not be an array: NumPy lets a view of a view refer to the first owner, past the views between.
         loan = (ctypes.c_ubyte * nbytes).from_buffer(mapped, offset)
         weakref.finalize(loan, release).atexit = False
         return byte_array(memoryview(loan))

@@ -34,7 +34,7 @@ class Lane:
     __slots__ = ("connection", "fd", "rest", "_packet", "_parts", "_size")
 
     def __init__(self, connection: socket.socket, packet: memoryview | None = None) -> None:
-        """`packet` (`packet_buffer`) is what it receives into. Lanes that one thread receives from share one, as a dispatcher
+        """`packet` (`packet_buffer`) is its receive buffer. Lanes that one thread receives from share one, as a dispatcher
         has a lane for each client; a lane that only sends needs none."""
         connection.setblocking(False)
         self.connection, self.fd = connection, connection.fileno()
@@ -85,7 +85,7 @@ class Lane:
 
     def receive(self, limit: int) -> memoryview | bytes | None:
         """The next message, None if none is complete; empty bytes once the connection has ended. A ProtocolError for a packet
-        or a message that is too long. What is given is valid until the next call, of any lane with the same buffer."""
+        or a message that is too long. The returned bytes are valid until the next call, of any lane with the same buffer."""
         if self._packet is None:
             self._packet = packet_buffer()
         packet = self._packet
@@ -121,7 +121,7 @@ class Lane:
 
 
 def packet_buffer() -> memoryview:
-    """What a packet is received into: one byte more than any packet has, so that longer ones are noticed."""
+    """A receive buffer: one byte more than any packet has, so that longer ones are noticed."""
     return memoryview(bytearray(PACKET + 2))
 
 

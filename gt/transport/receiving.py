@@ -14,7 +14,7 @@ PATIENCE = 3  # looks without progress after which a trace in progress is given 
 
 
 class Background(Enum):
-    """What the link's background thread does."""
+    """The states of the link's background thread."""
 
     RECEIVING = "holds the turn: polls the sockets, and the wake_timer that a written buffer sets"
     WATCHING = "leaves the turn to readers that come often; looks at the buffer every few milliseconds, without a wake timer"

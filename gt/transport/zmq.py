@@ -35,7 +35,7 @@ WATCH = 2  # milliseconds between looks at the buffer while readers receive; wit
 
 class ZmqLink:
     """A session's link. Any thread sends, through a socket that only sends. One thread receives at a time: `Receiving` decides
-    which, and what the link's own thread does meanwhile."""
+    which, and the state of the link's own thread meanwhile."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ZmqLink:
         raise ConnectionFailed(f"expected a GT dispatcher of this version at {self.address}, found another process")
 
     def _open_outbox(self) -> None:
-        """Send to the dispatcher over a connection of ZMQ. One beside a lane would only cost the dispatcher memory."""
+        """Send to the dispatcher over a connection of ZMQ. With a lane, a connection would only cost the dispatcher memory."""
         if self.lane is not None:
             self.lane.close()
             self.lane = None

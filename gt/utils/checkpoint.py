@@ -1,4 +1,4 @@
-"""Memory for time: what a part of a model keeps for its gradient is let go, and computed anew when the gradient comes."""
+"""Memory for time: tensors that a part of a model saves for its gradient are freed, and computed again when the gradient is."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class CheckpointSegment:
     def run(self, args: tuple, kwargs: dict) -> tuple[Any, list[Node]]:
         since = self.scope.session.next_id()
         result = self.function(*args, **kwargs)
-        made = nodes_of(_tensors(result), since)  # less those that keep nothing here: of a Function, or of a checkpoint inside
+        made = nodes_of(
+            _tensors(result), since
+        )  # without nodes that save nothing here: of a Function, or of a checkpoint inside
         return result, [n for n in made if type(n) is Node and type(n.inputs) is list]
 
     def release(self, nodes: list[Node]) -> None:

@@ -57,7 +57,7 @@ class Writer:
 
     def add_graph(self, model: Any, *args: Any, **settings: Any) -> NoReturn:
         raise NotImplementedError(
-            "add_graph draws PyTorch's operators, which a GT model has not: print(gt.debug.programs()[0]) shows what runs"
+            "add_graph draws PyTorch's operators, which a GT model has not: print(gt.debug.programs()[0]) shows its program"
         )
 
     def __enter__(self) -> Writer:

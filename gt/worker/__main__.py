@@ -47,7 +47,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     for launcher in ranks.VARIABLES:
         p.add_argument(
             f"--{launcher}", dest="launcher", action="store_const", const=launcher,
-            help=f"started by {launcher}: the first rank hosts the dispatcher, unless --pool or --host says where it is",
+            help=f"started by {launcher}: the first rank hosts the dispatcher, unless --pool or --host gives its address",
         )  # fmt: skip
     p.add_argument(
         "--advertise", metavar="HOST[:PORT]", default="",

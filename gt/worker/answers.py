@@ -27,7 +27,7 @@ class Answers:
         self.seconds: Callable[[str], float] = lambda client: 0.0  # device time of a client; the shell sets it
 
     def of_run(self, values: ClientValues, run: Run, recorder: Recorder | None) -> list[Mail]:
-        """The answers to a run, except those that wait for the device."""
+        """The answers to a run, except answers that wait for the device."""
         out: list[Mail] = []
         streams = self.executor.streams
         asynchronous = streams is not None and streams.shared  # the worker must not wait for this client's kernels

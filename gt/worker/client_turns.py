@@ -13,7 +13,7 @@ from gt.worker.peer_names import DISPATCHER
 from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
-MEASURED = 250e-6  # seconds between two looks at what a shared device has executed, for the charges
+MEASURED = 250e-6  # seconds between two readings of a shared device's progress, for the charges
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
@@ -30,7 +30,7 @@ class ClientTurns:
         self.client, self.began = "", 0.0  # client of the current turn, and its start
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
-        self.measure_at = 0.0  # when to look next at what it has executed
+        self.measure_at = 0.0  # time of the next reading of its progress
         self.weighed, self.weigh_at = -1, 0.0  # count of arrivals when weights were last compared, and when to do so again
         self.resident, self.resident_until = "", 0.0  # whose memory was moved to the device, and how long it is to stay
         behind = self._behind if core.streams is not None else None

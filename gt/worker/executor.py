@@ -150,7 +150,7 @@ class InstructionExecutor:
     def _collective(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
         """Begin a collective, and wait unless it ends at once."""
         self.collectives_begun[ready.kind.settings["group"]] += 1
-        threads = self.engine.threads  # those that add up the pieces
+        threads = self.engine.threads  # the threads that add up the pieces
         begin = self._begin if threads is None else partial(threads.all, self._begin)
         self._wait(values, ins, begin(values, ready, ins))
 
@@ -182,7 +182,7 @@ class InstructionExecutor:
             values.table[id], values.specs[id] = array, spec
 
     def fail(self, values: ClientValues, ins: Instruction, error: Exception) -> None:
-        """Mark the results of a failed instruction. What can still be computed of a unit or of a call runs one by one, so
+        """Mark the results of a failed instruction. The other instructions of a unit or of a call run one by one, so
         that only failing instructions and their dependents are marked."""
         ready = values.kinds[ins[0]][2] if ins[0] in values.kinds else None
         if isinstance(ready, Unit):

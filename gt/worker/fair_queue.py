@@ -106,7 +106,7 @@ class FairQueue:
         self, parked: str | None, preempted: Collection[str], behind: Callable[[str], bool] | None = None,
         away: Callable[[str], bool] | None = None,
     ) -> str | None:  # fmt: skip
-        """The client whose turn it is: of those that have something to do, the one that had least. The work of `parked` waits
+        """The client whose turn it is: of those with work, the one with the least virtual time. The work of `parked` waits
         for other workers; `preempted` have begun a run that they have not ended; who is `behind` has work on the device, and
         nobody is served meanwhile who had more than that one by a slice: side by side the device would divide its time evenly,
         whatever the weights. The turn of who is `away` comes later."""
@@ -236,7 +236,7 @@ class FairQueue:
 
 
 def _weights(active: Collection[Share]) -> list[float]:
-    """What busy clients weigh, those of a user no more together than that user may."""
+    """The weights of busy clients; together, a user's clients have at most that user's weight."""
     together: dict[str, float] = {}
     for each in active:
         together[each.user] = together.get(each.user, 0.0) + each.weight

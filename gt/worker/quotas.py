@@ -98,7 +98,7 @@ class Quotas:
                 del self.users[came.user]  # type: ignore[union-attr]
 
     def watch(self, values: ClientValues, code: Code, engine: Engine, fail: Fail) -> Code:
-        """The same instructions without those that exceed a quota; `fail` is called for each of these."""
+        """The same instructions without the ones that exceed a quota; `fail` is called with each of these."""
         quotas = self.of(values)
         return self._checked(quotas, values, code, engine, fail) if quotas else code
 

@@ -31,7 +31,7 @@ def gpu_meter(device: str) -> Callable[[], float]:
         torch.cuda.utilization(device)
     except (pynvml.NVMLError, RuntimeError):  # no driver, or a part of a GPU, of which NVML tells nothing
         return lambda: -1.0
-    return lambda: torch.cuda.utilization(device) / 100  # PyTorch finds the GPU among those that CUDA_VISIBLE_DEVICES leaves
+    return lambda: torch.cuda.utilization(device) / 100  # PyTorch applies CUDA_VISIBLE_DEVICES
 
 
 class StateReader:

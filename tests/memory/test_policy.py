@@ -140,7 +140,7 @@ def test_missing_workers_are_told_of_once():
         with gt.signal.context("far"):
             x = gt.ones(4)
         with pytest.warns(
-            UserWarning, match="'far' asks for workers that are not there .there are 2.: it uses those that exist"
+            UserWarning, match="'far' asks for workers that are not there .there are 2.: it uses the existing ones"
         ):
             assert x.tolist() == [1, 1, 1, 1]
         assert repr(x.placement) == "Replicate() on [1]"

@@ -382,6 +382,6 @@ def test_a_reader_that_waits_for_a_worker_is_told_the_remedy(
     monkeypatch.setenv("GT_WAIT", "30")
     never = SimpleNamespace(wait=lambda reply, seconds: None)
     session = SimpleNamespace(notice=STARTING, remedy=STARTED, workers=(), link=never)
-    with pytest.raises(errors.GTError, match=r"waited 30 s \(GT_WAIT\).*: those that this script started still load"):
+    with pytest.raises(errors.GTError, match=r"waited 30 s \(GT_WAIT\).*: the workers that this script started still load"):
         await_answer(session, SimpleNamespace(done=False), "this read", None)  # type: ignore[arg-type]
     assert f"this read waits for a worker, and none has joined the dispatcher yet: {STARTED}" in capsys.readouterr().err

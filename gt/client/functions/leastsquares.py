@@ -33,7 +33,7 @@ def _tolerances(A: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
     return 0.0 if atol is None else atol, rtol
 
 
-def _beside(x: Any) -> Any:
+def _per_matrix(x: Any) -> Any:
     """The tolerance of each matrix, from its singular values."""
     return x.unsqueeze(-1) if isinstance(x, Tensor) else x
 
@@ -45,7 +45,7 @@ def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any
     if not isinstance(atol, Tensor) and not isinstance(rtol, Tensor):
         return apply(TABLE["pinv"], (input, float(atol), float(rtol)), (bool(hermitian),))
     u, s, vh = svd(input, False)
-    keep = (s > s.amax(-1, keepdims=True) * _beside(rtol)) & (s > _beside(atol))
+    keep = (s > s.amax(-1, keepdims=True) * _per_matrix(rtol)) & (s > _per_matrix(atol))
     return vh.mH @ (keep.pick(s.reciprocal(), 0.0).unsqueeze(-1) * u.mH)
 
 
@@ -62,8 +62,8 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
     A = A.detach()
     s = eigvalsh(A).abs() if hermitian else svdvals(A)
     floor, share = (tol, 0.0) if tol is not None else _tolerances(A, atol, rtol)
-    least = s.amax(-1, keepdims=True) * _beside(share)
-    return ((s > least) & (s > _beside(floor))).sum(-1)
+    least = s.amax(-1, keepdims=True) * _per_matrix(share)
+    return ((s > least) & (s > _per_matrix(floor))).sum(-1)
 
 
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")

@@ -105,8 +105,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 @method
 def pick(condition: Tensor, a: Any, b: Any) -> Tensor:
     """`a` where this condition is true, else `b`."""
-    beside = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else None
-    return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o, beside) for o in (a, b))))
+    tensor = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else None
+    return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o, tensor) for o in (a, b))))
 
 
 @both

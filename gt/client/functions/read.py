@@ -10,7 +10,7 @@ import numpy as np
 
 from gt.client.apply import apply
 from gt.client.autograd import Node, Tensor
-from gt.client.backward import backward, beside
+from gt.client.backward import backward, gradient_scope
 from gt.client.functions.registry import method
 from gt.client.here import here
 from gt.client.host_copies import HostCopies
@@ -180,7 +180,7 @@ def backward_(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
         if isinstance(node, Node) and not node.scope.signal and not node.scope.backward and not here().signal:
             gradient = _one(self)
         else:
-            with beside(self):  # computed where the gradients are, not sent there
+            with gradient_scope(self):  # computed where the gradients are, not sent there
                 gradient = _one(self)
     elif gradient.handle.spec.shape != self.handle.spec.shape:
         raise ArgumentError(

@@ -295,7 +295,7 @@ def sampled_addmm(
 ) -> SparseTensor:
     """The product of two dense matrices at the indices of a sparse one, plus its values."""
     if out is not None:
-        raise ArgumentError("sampled_addmm has no out=: a sparse matrix does not change in place; use what is returned")
+        raise ArgumentError("sampled_addmm has no out=: a sparse matrix does not change in place; use the returned one")
     a = _matrix(input)
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise NotImplementedError("sampled_addmm of batches of matrices")

@@ -211,7 +211,7 @@ struct Worker {
       const float* x = row(l.input, r);
       float* y = row(l.output, r);
       float factor = l.layer_type == RMS_NORM ? norm_factor(x, width, float(l.eps)) : 1.0f;
-      if (l.layer_type == RMS_NORM && l.input == l.output) barrier.wait();  // others may still read what this writes over
+      if (l.layer_type == RMS_NORM && l.input == l.output) barrier.wait();  // others may still read the values that this overwrites
       pieces(begin, end, [&](int64_t i, int64_t count) {
         Floats v = load_some(x + i, count);
         if (l.layer_type == RMS_NORM) v = v * factor * load_some(floats(l.weight) + i, count);

@@ -1,4 +1,4 @@
-// Sums of products, softmax and sampling on plain arrays: what the decode loop computes with. It knows no threads.
+// Sums of products, softmax and sampling on plain arrays: the kernels of the decode loop. It knows no threads.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace gt {
 
-// 16 numbers at a time; the compiler makes of them what the processor has.
+// 16 numbers at a time; the compiler maps them to the processor's vectors.
 typedef float Floats __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));

@@ -1,4 +1,4 @@
-// Recycled output memory. The first touch of a fresh 64 MiB costs ten times what writing it again does, so blocks
+// Recycled output memory. The first touch of a fresh 64 MiB costs ten times as much as a second write, so blocks
 // that arrays give back are kept, up to a limit, and large ones ask for huge pages.
 #pragma once
 #include <pthread.h>
@@ -73,7 +73,7 @@ private:
         void* at = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (at == MAP_FAILED) return nullptr;
         if (!slack) return at;
-        // Huge pages need alignment to their size; what lies outside the aligned part goes back.
+        // Huge pages need alignment to their size; pages outside the aligned part are unmapped.
         char* begin = static_cast<char*>(at);
         size_t lead = (kPage - reinterpret_cast<size_t>(begin) % kPage) % kPage;
         if (lead) munmap(begin, lead);

@@ -114,7 +114,7 @@ void gt_rms_norm(int dtype, const void* x, const void* w, void* y, void* rstd, s
         &job, rows, grain(rows, least ? least : 1));
 }
 
-// The yardstick of the benchmarks: what the same threads move with nothing to compute.
+// The yardstick of the benchmarks: the bandwidth of the same threads with nothing to compute.
 void gt_copy(const void* x, void* y, size_t bytes) {
     CopyJob job{static_cast<const char*>(x), static_cast<char*>(y)};
     pool_slot()->run(

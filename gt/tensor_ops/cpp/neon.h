@@ -9,7 +9,7 @@ namespace neon {
 
 using Lanes = float32x4_t;
 
-// A multiply-add overwrites what it adds to. Reading the constant again is free, copying a register is an operation.
+// A multiply-add overwrites its addend. Reading the constant again is free, copying a register is an operation.
 struct Constant {
     Lanes lanes;
     explicit constexpr Constant(float c) : lanes{c, c, c, c} {}

@@ -1,5 +1,5 @@
 // Threads that share one loop at a time. Work is taken in grains from a counter, so a thread that is late to wake
-// costs nothing: the caller does its share. No OpenMP, because a second OpenMP runtime beside torch's is a hazard.
+// costs nothing: the caller does its share. No OpenMP, because two OpenMP runtimes, one of them torch's, are a hazard.
 #pragma once
 #include <pthread.h>
 #include <sched.h>

@@ -26,10 +26,10 @@ static GT_INLINE double folded(const Pack<Vector<T>>* sums) {
     return total;
 }
 
-// The sum of squares of x. `beside` is done for the same part of another row as each part is summed: what it has in the
-// cache it writes while memory brings x.
-template <class T, class Beside = Nothing>
-static GT_INLINE double sum_of_squares(const T* x, size_t n, Beside beside = Beside()) {
+// The sum of squares of x. `between` is called for the same part of another row as each part is summed: it writes a row
+// that lies in the cache while memory brings x.
+template <class T, class Between = Nothing>
+static GT_INLINE double sum_of_squares(const T* x, size_t n, Between between = Between()) {
     InOrder order;
     double total = 0;
     for (size_t at = 0; at < n; at += 64 * kStep<T>) {
@@ -37,9 +37,9 @@ static GT_INLINE double sum_of_squares(const T* x, size_t n, Beside beside = Bes
         Pack<Vector<T>> sums[kSumPacks] = {};
         for (; i + kStep<T> <= end; i += kStep<T>) {
             for (size_t k = 0; k < kSumPacks; ++k) add_squares<T>(sums[k], load(order, x + i + k * kPack<T>));
-            beside(i, kStep<T>);
+            between(i, kStep<T>);
         }
-        beside(i, end - i);
+        between(i, end - i);
         for (; i < end; i += kPack<T>)
             add_squares<T>(sums[0], load_part(order, x + i, end - i < kPack<T> ? end - i : kPack<T>));
         total += folded<T>(sums);

@@ -1,6 +1,6 @@
 // Vectors of floats and doubles for one instruction set: AVX-512, AVX2, NEON, or whatever 16-byte vectors the compiler has.
-// Arithmetic, comparison and `?:` are the operators of the vector extension that GCC and Clang share. What it lacks stands
-// here: the smaller of two that keeps NaN, loads and stores of 16-bit floats, and stores past the cache.
+// Arithmetic, comparison and `?:` are the operators of the vector extension that GCC and Clang share. This file
+// adds: the smaller of two that keeps NaN, loads and stores of 16-bit floats, and stores past the cache.
 #pragma once
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define GT_AVX512 1

@@ -1,5 +1,5 @@
-"""What peers say about collectives that have not begun here yet. Each peer may be ahead of this worker, but only so far: what
-it says beyond the limits is refused, so that a faulty peer fills no memory."""
+"""Messages of peers about collectives that have not begun here yet. Each peer may be ahead of this worker, but only so far: its
+messages beyond the limits are refused, so that a faulty peer fills no memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class EarlyWords:
                     del self.failures[members, m]
 
     def meet(self, living: set[int]) -> None:
-        """Drop what concerns lost workers."""
+        """Drop messages about lost workers."""
         self.ways = {
             sender: {members: word for members, word in kept.items() if living.issuperset(members)}
             for sender, kept in self.ways.items() if sender in living

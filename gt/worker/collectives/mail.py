@@ -80,7 +80,7 @@ class Collectives(Protocol):
         """Whether a device's recording can hold collectives of these workers; known once they have had one."""
 
     def recorder(self, members: Members) -> Recorder | None:
-        """What records them at present; another one after a collective was aborted, with which older recordings are void."""
+        """The present recorder of a group's collectives; another one after an abort, which voids older recordings."""
 
     def meet(self, workers: tuple[Peer, ...], lost: str) -> None:
         """Set the connected workers; the others are lost."""

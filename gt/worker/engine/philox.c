@@ -1,5 +1,5 @@
 /* Philox 4x32 random numbers in a core's vector registers: the numbers of gt/ops/random.py, several for each counter.
-   What is asked for and which memory it goes to is checked by philox.py, which also divides long stretches among threads.
+   The request and its memory are checked by philox.py, which also divides long stretches among threads.
    Built without contraction (setup.py), so that normal numbers have the same bits on every processor. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

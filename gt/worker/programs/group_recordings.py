@@ -20,7 +20,7 @@ WISHES = Spec((2,), int32)
 
 
 class GroupPeers(Protocol):
-    """Of the worker's collectives (`gt.worker.collectives.mail.Collectives`), what is used here."""
+    """The part of the worker's collectives (`gt.worker.collectives.mail.Collectives`) that is used here."""
 
     engine: Engine
 
@@ -33,10 +33,10 @@ class GroupRecording(Protocol):
     """A worker's recording of a trace with collectives."""
 
     def wish(self, call: tuple) -> int:
-        """What this worker can do for a call: NOT_NOW, NEVER, RECORD, or RECORD and the number of its recording."""
+        """The ability of this worker for a call: NOT_NOW, NEVER, RECORD, or RECORD and the number of its recording."""
 
     def prepare(self, call: tuple) -> None:
-        """Run the trace once beside the call, as a recording must meet nothing for the first time; all members do."""
+        """Run the trace once before it is recorded, as a recording must meet nothing for the first time; all members do."""
 
     def record(self, call: tuple) -> None:
         """Record it; all members do, once all have prepared."""
@@ -48,7 +48,7 @@ class GroupRecording(Protocol):
 
 
 def decided(least: int, most: int) -> int:
-    """What all members do, by the least and the largest wish: replay if all have the same recording, record if all can."""
+    """The action of all, by the least and the largest wish: replay if all have the same recording, record if all can."""
     return least if least <= NOT_NOW or least == most else RECORD
 
 
@@ -104,7 +104,7 @@ class RecordedTrace:
 
 
 class RecordedCall:
-    """A call in progress: what all agree on, then the meeting behind it."""
+    """A call in progress: the agreement of all members, then the collective that follows it."""
 
     def __init__(self, trace: RecordedTrace, tag: int) -> None:
         self.trace, self.tag, self.kind = trace, tag, trace.kind

@@ -25,7 +25,7 @@ class Unit(Executable):
     source = "unit"
     chunk: list[tuple] = []
     values: tuple = ()  # numbers in the instructions it was made from, in order
-    holes: frozenset[int] = frozenset()  # indices of those that are arguments of each call
+    holes: frozenset[int] = frozenset()  # indices of the numbers that are arguments of each call
 
     def run(self, table: dict[int, Any], ins: tuple) -> None:
         held = {id: table[id] for id in ins[self.encoding.inputs]}

@@ -1,4 +1,4 @@
-"""ATen's functions by their names, each as what Python calls with the least delay: PyTorch's own binding where it has one, else
+"""ATen's functions by their names, each in the form that is called fastest: PyTorch's own binding where it has one, else
 the operator's default overload. The bare `torch.ops.aten.NAME` goes through its overloads at each call: some 3 to 5 us on the
 test machine, as long as many a small kernel takes."""
 

@@ -196,7 +196,7 @@ class ClientStreams:
         return found
 
     def stats(self, client: str) -> dict[str, int]:
-        """The priority of a client's stream, once it has one; what has a lower number goes first."""
+        """The priority of a client's stream, once it has one; lower numbers go first."""
         return {"stream_priority": self.streams[client][0].priority} if client in self.streams else {}
 
     def pending(self) -> bool:

@@ -24,13 +24,13 @@ class OpenTurn:
 
 
 class DeviceTime:
-    """The integral of 1 over the number of turns under way goes up to the last beginning or end that is known, `at`. What a
-    turn is charged is its difference between the turn's end and its beginning. There are two: of the turns whose kernels go
+    """The integral of 1 over the number of turns under way goes up to the last beginning or end that is known, `at`. The
+    charge of a turn is its difference between the turn's end and its beginning. There are two: of the turns whose kernels go
     `first`, and of the others, which stands still while there are such."""
 
     def __init__(self) -> None:
         self.turns: dict[str, deque[OpenTurn]] = {}  # by client, whose turns the device executes one after another
-        self.at, self.parts = 0.0, [0.0, 0.0]  # milliseconds; of the others, and of those that go first
+        self.at, self.parts = 0.0, [0.0, 0.0]  # milliseconds; of the others, and of the turns that go first
         self.running = [0, 0]  # turns that have begun and not ended, the same two
         self.spare: list[Any] = []  # events of turns that are done: to make one takes as long as to record four
         self.base: Any = None  # an event, and when it was

@@ -1,5 +1,5 @@
-"""Traces with collectives as CUDA graphs: NCCL's kernels are in the graph, on a stream of their own, beside the kernels that do
-not need their results. When to capture and when to replay is agreed with the other workers: see
+"""Traces with collectives as CUDA graphs: NCCL's kernels are in the graph, on a stream of their own, and overlap with kernels
+that do not need their results. When to capture and when to replay is agreed with the other workers: see
 `gt.worker.programs.group_recordings`."""
 
 from __future__ import annotations

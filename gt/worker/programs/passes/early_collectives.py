@@ -1,5 +1,5 @@
-"""Collectives begin as soon as their operands are there, so that they run beside the kernels that do not need their results. A
-collective of many tensors is cut into buckets for that, those of a model's last layers first: their gradients come first."""
+"""Collectives begin as soon as their operands are there, so that they overlap with kernels that do not need their results. A
+collective of many tensors is cut into buckets for that, a model's last layers first, as their gradients come first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from gt.program import Instruction, Program, with_frees
 from gt.spec import Spec
 
-BUCKET = 16 << 20  # least bytes of a bucket: what links between GPUs move in some 50 us
+BUCKET = 16 << 20  # least bytes of a bucket: links between GPUs move as many in some 50 us
 
 
 def early_collectives(program: Program) -> Program:
