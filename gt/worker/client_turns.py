@@ -87,8 +87,8 @@ class ClientTurns:
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other
         messages are passed to `sort`. Returns whether there is nothing more to do now."""
-        queue = self.queue
-        while not (queue.active or queue.collective_run_begun or self.device_pending()):
+        queue, streams = self.queue, self.core.streams
+        while not (queue.active or queue.collective_run_begun or (streams is not None and streams.pending())):
             if (frame := receive()) is None:
                 return True
             message = read(frame)
@@ -114,7 +114,7 @@ class ClientTurns:
         began = self.began = self.clock()
         self.client, self.arrivals = run.client, self.queue.arrivals
         self.turn.begin(began, len(self.queue.shares) > 1)
-        mails = self.core.handle(Mail(DISPATCHER, run))
+        mails = self.core.handle_run(run)
         if mails:
             self.send(mails)
         if run.client in self.core.preempted:

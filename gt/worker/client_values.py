@@ -160,6 +160,8 @@ class ClientValues:
         "moved",
         "used",
         "guarded",
+        "failures",
+        "over_quota",
     )
 
     def __init__(self, client: str = "", over: Callable[[], bool] | None = None) -> None:
@@ -180,6 +182,7 @@ class ClientValues:
         self.warnings: list[str] = []  # for the client, sent at the end of the current run
         self.warned: set[str] = set()
         self.executed = self.reported = 0  # instructions executed, and reported to the dispatcher
+        self.failures = self.over_quota = 0  # instructions that failed, and that a quota refused
         self.moved = 0  # upper bound of the tensors in host memory
         self.used = 0  # number of its last turn
         self.guarded = False  # whether the current run checks for operands in host memory

@@ -121,6 +121,15 @@ class Worker:
             return self._refused(mail.peer, mail.message, wrong)
         return out + self.reports() if self.prompt and self.recorder is not None else out
 
+    def handle_run(self, run: Run) -> list[Mail]:
+        """`handle` of a dispatcher's run, of which there are more than of all other messages."""
+        try:
+            out = self.run(run)
+        except Exception as wrong:  # no message may end a worker that other clients use
+            check_device(self.engine, wrong)
+            return self._refused(DISPATCHER, run, wrong)
+        return out + self.reports() if self.prompt and self.recorder is not None else out
+
     def drop(self, what: str) -> None:
         """Count and report a dropped message."""
         self.dropped += 1
@@ -275,7 +284,7 @@ class Worker:
             if run.client in self.cancellation.gone:
                 self.executor.skip(values, rest if stopped is None else chain((stopped.instruction,), rest))
             else:
-                self.executor.run(values, rest, stopped)
+                self.executor.run(values, rest, stopped, len(run.code))
         except Cancelled:
             return self._proceed(values, run, rest)
         except Preempted as preempted:
@@ -359,20 +368,25 @@ class Worker:
         return out
 
     def stats(self, whose: Collection[str] | None = None) -> dict[str, Any]:
-        """Statistics of this worker; with `whose`, of these clients' work alone."""
+        """Statistics of this worker; with `whose`, of these clients' work alone, and how busy and full it is."""
         used, total = self.engine.memory()
         more, seen = self.more(), self.spaces.keys() if whose is None else self.spaces.keys() & set(whose)
-        shares = more.setdefault("shares", {})
-        for client in seen:
-            own = self.quotas.stats(self.spaces[client], self.engine)
-            shares.setdefault(client, {}).update(own, moved=moved_bytes(self.spaces[client]))
-        more["shares"] = {client: share for client, share in shares.items() if whose is None or client in seen}
-        counts = self.counts if whose is None else Counts()
-        return {
-            "engine": self.engine.name, "device": self.engine.device, **counts.totals([self.spaces[c] for c in seen]),
-            "bytes": used, "bytes_total": total, "failures": self.executor.failures,
-            "dropped": self.dropped + self.answers.refused, "runs": self.runs,
+        shares, own = more.setdefault("shares", {}), [self.spaces[client] for client in seen]
+        for values in own:
+            quota = self.quotas.stats(values, self.engine)
+            shares.setdefault(values.client, {}).update(quota, moved=moved_bytes(values))
+        found = {
+            "engine": self.engine.name, "device": self.engine.device, "base": self.engine.base,
+            "fell_back": self.engine.fell_back, "bytes": used, "bytes_total": total,
+        }  # fmt: skip
+        if whose is not None:
+            shares = {client: shares[client] for client in seen}
+            return found | Counts().totals(own) | {
+                "failures": sum(v.failures for v in own), "over_quota": sum(v.over_quota for v in own), "shares": shares,
+                "queue": sum(share.get("queue", 0) for share in shares.values()), "idle": more.get("idle", 1.0),
+            }  # fmt: skip
+        return found | self.counts.totals(own) | {
+            "failures": self.executor.failures, "dropped": self.dropped + self.answers.refused, "runs": self.runs,
             "over_quota": self.quotas.exceeded, "skipped": self.executor.skipped, **self.host.stats(),
-            "collectives": dict(self.collectives.ways), "base": self.engine.base, "fell_back": self.engine.fell_back,
-            **more,
+            "collectives": dict(self.collectives.ways), **more,
         }  # fmt: skip

@@ -46,10 +46,11 @@ class InstructionExecutor:
         """Whether to preempt a program."""
         return self.turn is not None and self.turn.over()
 
-    def run(self, values: ClientValues, rest: Code, stopped: Preempted | None = None) -> None:
-        """Execute the rest of a run, beginning with the instruction at which it was stopped."""
+    def run(self, values: ClientValues, rest: Code, stopped: Preempted | None = None, length: int = LIGHT + 1) -> None:
+        """Execute the rest of a run of so many instructions, beginning with the one at which it was stopped. In a short run
+        only large kernels and traces look whether the turn is over."""
         with self.threads:
-            if self.turn is None:
+            if self.turn is None or stopped is None and length <= self.light:
                 self.execute(values, rest)
             else:
                 self._take_turn(values, rest, self.turn, stopped)
@@ -212,6 +213,7 @@ class InstructionExecutor:
         """Put the cause of a failure in the place of an instruction's results; a tensor made of a broken one keeps the first
         cause."""
         self.failures += 1
+        values.failures += 1
         if ins[0] not in values.kinds:
             return
         ready = values.kinds[ins[0]][2]

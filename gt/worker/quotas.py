@@ -125,6 +125,7 @@ class Quotas:
                         quota.take(nbytes, engine)
                 except OutOfMemory as exceeded:
                     self.exceeded += 1
+                    values.over_quota += 1
                     fail(values, ins, exceeded)
                     continue
             yield ins
@@ -142,6 +143,7 @@ class Quotas:
             values.table[ins[1]] = held_before
         except OutOfMemory as exceeded:
             self.exceeded += 1
+            values.over_quota += 1
             fail(values, ins, exceeded)
 
     def uploaded(self, values: ClientValues, nbytes: int, engine: Engine) -> None:

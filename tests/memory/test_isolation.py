@@ -112,12 +112,18 @@ def test_ids_kinds_programs_signals_and_configurations_are_each_client_s_own() -
 
 
 def test_each_user_sees_its_own_work_and_an_administrator_sees_all() -> None:
-    with cluster(1, users=USERS, user="alice") as made:
+    users = Users({**USERS.named, "alice": User("alice", memory=1 << 20)})
+    with cluster(1, users=users, user="alice") as made:
         gt.ones(3).exp().numpy()
+        with pytest.raises(gt.OutOfMemory):
+            gt.ones(1 << 20).sum().item()
+        [own] = gt.debug.get_worker_stats().values()
+        assert (own["failures"], own["over_quota"]) == (2, 1), "the tensor, and the sum of it"
         made.session("bob")
         as_client(made, 1)
         gt.ones(1024).sqrt().numpy()
         [own] = gt.debug.get_worker_stats().values()
+        assert own["failures"] == own["over_quota"] == 0 and "runs" not in own, "alice's are hers"
         assert "sqrt" in own["ops"] and "exp" not in own["ops"] and len(own["shares"]) == 1
         assert [c["user"] for c in gt.debug.clients()] == ["bob"]
         with pytest.raises(GTError, match="no client 1"):
@@ -125,7 +131,7 @@ def test_each_user_sees_its_own_work_and_an_administrator_sees_all() -> None:
         made.session("root")
         as_client(made, 2)
         [every] = gt.debug.get_worker_stats().values()
-        assert {"sqrt", "exp"} <= set(every["ops"])
+        assert {"sqrt", "exp"} <= set(every["ops"]) and every["failures"] == 2 and every["runs"] > 0
         rows = {c["user"]: c for c in gt.debug.clients()}
         assert set(rows) == {"alice", "bob", "root"} and rows["root"]["bytes"] == 0
         as_client(made, 0)
