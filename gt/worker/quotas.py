@@ -10,16 +10,17 @@ from gt.errors import OutOfMemory
 from gt.transport.messages import Came
 from gt.worker.client_values import Broken, ClientValues, Code, Moved
 from gt.worker.engine import Engine
-from gt.worker.programs.compile import COLLECTIVE, FREED, Executable, Ready, growth_of
+from gt.worker.programs.compile import COLLECTIVE, FREED, LEAST, Executable, Ready, growth_of
 
 Fail = Callable[[ClientValues, tuple[Any, ...], Exception], None]
 
 
 def held(values: Iterable[ClientValues], engine: Engine) -> int:
-    """Bytes of all buffers of these clients' tensors, on the device or in host memory, each buffer once."""
+    """Bytes of all buffers of these clients' tensors, on the device or in host memory, each buffer once and none as less than
+    LEAST."""
     arrays = (a for v in values for a in (*v.table.values(), *(came for _, came in v.arrived.values() if came is not None)))
     found = (a.buffer if type(a) is Moved else engine.buffer(a) for a in arrays if not isinstance(a, Broken))
-    return sum(dict(found).values())
+    return sum(max(nbytes, LEAST) for nbytes in dict(found).values())
 
 
 def may_share(ready: Any) -> bool:
@@ -35,7 +36,7 @@ def copied(values: ClientValues, ready: Any, ins: tuple[Any, ...], engine: Engin
         return 0
     buffers = [engine.buffer(a)[0] for a in arrays if not isinstance(a, (Broken, Moved, type(None)))]
     shares = buffers[0] in buffers[1:] and ins[1] not in operands  # a result in its operand's place has nothing to compare with
-    return 0 if shares else sum(spec.nbytes for spec in ready.results)
+    return 0 if shares else sum(max(spec.nbytes, LEAST) for spec in ready.results)
 
 
 def growth(ready: Any) -> int:
@@ -149,7 +150,7 @@ class Quotas:
     def uploaded(self, values: ClientValues, nbytes: int, engine: Engine) -> None:
         """Raise if the bytes of a client's upload exceed a quota."""
         for quota in self.of(values):
-            quota.take(nbytes, engine)
+            quota.take(max(nbytes, LEAST), engine)
 
     def stats(self, values: ClientValues, engine: Engine) -> dict[str, int]:
         """The memory of a client on this worker, and its quota."""

@@ -15,7 +15,7 @@ from gt.dispatcher.users import User, Users
 from gt.errors import OutOfMemory
 from gt.testing import cluster
 from gt.transport.messages import Batch, Failed, KindDef, Mail
-from gt.worker.quotas import held
+from gt.worker.quotas import LEAST, held
 
 MB = 1 << 20
 ENGINES = ["numpy", "pytorch"]
@@ -88,6 +88,16 @@ def test_many_small_tensors_fill_a_quota_too(engine: str) -> None:
         assert kept[5].tolist() == [5.0] * 100
         del kept[100:]
         assert (kept[7] + 1.0).tolist() == [8.0] * 100
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_tensor_of_four_bytes_counts_as_the_block_that_a_device_gives_it(engine: str) -> None:
+    with cluster(1, engine, memory=MB) as made:
+        kept = [gt.tensor(1.0) * n for n in range(MB // LEAST + 100)]
+        with pytest.raises(OutOfMemory):
+            kept[-1].item()
+        assert kept[5].item() == 5.0 and gt.debug.clients()[0]["bytes"] <= MB
+        assert len(made.workers[0].spaces[made.sessions[0].name].table) <= 2 * MB // LEAST
 
 
 @pytest.mark.parametrize("shares", [True, False], ids=["shared memory", "uploads"])

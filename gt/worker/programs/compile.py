@@ -24,6 +24,7 @@ from gt.worker.turns import LARGE, Preempted
 TRACE = 3  # the form of a call of a program
 COLLECTIVE = 4  # the form of a collective
 FREED = 5  # the form of a free
+LEAST = 512  # bytes that a tensor counts as at least: PyTorch gives none less on a GPU, and its objects take as much
 PAUSE = 0.0005  # estimated seconds between two pause points of a program
 
 
@@ -89,8 +90,8 @@ def _unseen(stage: str, program: Program) -> None:
 def growth_of(ready: Any) -> int:
     """Bytes of the results of an instruction, less those of the inputs that end with it."""
     specs = dict(zip(ready.tensor_positions, ready.specs))
-    ends = sum(spec.nbytes for i in ready.dies if isinstance(spec := specs.get(i), Spec))
-    return max(0, sum(spec.nbytes for spec in ready.results if isinstance(spec, Spec)) - ends)
+    ends = sum(max(spec.nbytes, LEAST) for i in ready.dies if isinstance(spec := specs.get(i), Spec))
+    return max(0, sum(max(spec.nbytes, LEAST) for spec in ready.results if isinstance(spec, Spec)) - ends)
 
 
 def pauses(program: Program) -> frozenset[int]:
