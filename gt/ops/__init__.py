@@ -13,6 +13,7 @@ from gt.ops import (
     elementwise,
     factor,
     fourier,
+    histograms,
     index,
     index_arrays,
     linalg,
@@ -50,6 +51,7 @@ __all__ += [
     "elementwise",
     "factor",
     "fourier",
+    "histograms",
     "index",
 ]
 __all__ += [

@@ -1,12 +1,12 @@
-"""Cumulative extremes, cumulative logsumexp, and the mode along an axis."""
+"""Cumulative sums, products, extremes and logsumexp, and the mode along an axis."""
 
 from __future__ import annotations
 
 from gt.ops.norm import along
 from gt.ops.rules import axis_of, floats_only
-from gt.ops.sort import PICK, X, _from_here, _kept, _pick, _picked, _pull, _sort
-from gt.ops.table import op
-from gt.spec import Spec, float64, int64
+from gt.ops.sort import PICK, X, _kept, _pick, _picked, _pull, _sort
+from gt.ops.table import Kind, Rule, op
+from gt.spec import Partial, Spec, float64, int64
 
 
 def _running(a: Spec, *, axis: int) -> tuple[Spec, Spec]:
@@ -74,6 +74,38 @@ def _mode(xp, a, *, axis, keepdims):
     return _pick(xp, a, xp.take_along_axis(places, best, axis), axis, keepdims)
 
 
+def _accumulated(a: Spec, *, axis) -> Spec:
+    axis_of(axis, a.ndim)
+    return a if a.dtype.rank >= 2 else Spec(a.shape, int64)
+
+
+def _cumulate(name: str):
+    def kernel(xp, a, *, axis):
+        return getattr(xp, name)(a, axis=axis) if a.ndim else a
+
+    return kernel
+
+
+def _terms(kind: Kind) -> list[Rule]:
+    return [*along(kind), ((Partial(),), (Partial(),))]
+
+
+def _cumprod_grad(g, y, a, axis):
+    """Before the first zero, division gives the product of the others; at it they are computed with a 1 in its place; after it
+    every product is zero."""
+    if not g.ndim:
+        return g
+    zeros = (a == 0).to(int64).cumsum(axis=axis)
+    first = (a == 0) & (zeros == 1)
+    mended = first.pick(1.0, a).cumprod(axis=axis)
+    return (zeros == 0).pick(_from_here(g * y, axis) / a, first.pick(_from_here(g * mended, axis), 0.0))
+
+
+def _from_here(t, axis):
+    """The reversed cumulative sum."""
+    return t.op("flip", axes=(axis,)).cumsum(axis=axis).op("flip", axes=(axis,)) if t.ndim else t
+
+
 for _name, _largest in (("cummax", True), ("cummin", False)):
     op(_name, unchecked="y0",
        shape=_running, shard=along, keep="outputs", grad=_back, tries=(((X,), {"axis": 1}), ((X,), {"axis": 0})),
@@ -81,3 +113,10 @@ for _name, _largest in (("cummax", True), ("cummin", False)):
 op("logcumsumexp", autocast="high", shape=_floats, shard=along, tries=(((X,), {"axis": 1}), ((X,), {"axis": 0})),
    kernel=_log_sums, grad=(_log_sums_grad,))  # fmt: skip
 op("mode", unchecked="y0", shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=PICK, kernel=_mode)
+op("cumsum", complex="analytic", autocast="high", shape=_accumulated, shard=_terms,
+   tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+   kernel=_cumulate("cumsum"),
+   grad=(lambda g, axis: _from_here(g, axis),))  # fmt: skip
+op("cumprod", complex="analytic", autocast="high", shape=_accumulated, shard=along,
+   tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
+   kernel=_cumulate("cumprod"), grad=(_cumprod_grad,))  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.ops.index import I45, SMALL, SRC, X, _along, _along_rules, _corner, _grid
+from gt.ops.index_arrays import FLAT, I45, SMALL, SRC, _along, _along_rules, _corner, _grid
 from gt.ops.table import op
 from gt.spec import Spec, float32
 
@@ -60,6 +60,7 @@ def _product_grads(g, y, a, index, part, axis):
 
 
 op("scatter_reduce", shape=_check, shard=_along_rules, keep="inputs outputs", grad=_pull,
-   tries=(((X, I45, SRC), {"axis": 1, "reduce": "prod"}), ((X, SMALL, Spec((2, 5), float32)), {"axis": 0, "reduce": "amax"}),
-          ((X, I45, SRC), {"axis": 1, "reduce": "amin"})),
+   tries=(((FLAT, I45, SRC), {"axis": 1, "reduce": "prod"}),
+          ((FLAT, SMALL, Spec((2, 5), float32)), {"axis": 0, "reduce": "amax"}),
+          ((FLAT, I45, SRC), {"axis": 1, "reduce": "amin"})),
    kernel=_reduced)  # fmt: skip

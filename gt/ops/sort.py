@@ -1,11 +1,11 @@
-"""Ops that order elements along an axis: sort, topk, median, extremes with their indices, and cumulative sums and products."""
+"""Ops that order elements along an axis: sort, topk, median, extremes with their indices, and the search in sorted elements."""
 
 from __future__ import annotations
 
 from gt.ops.norm import along
 from gt.ops.rules import axis_of, without
 from gt.ops.table import Kind, Rule, Values, op
-from gt.spec import REPLICATE, Partial, Shape, Shard, Spec, bool_, float32, float64, int32, int64
+from gt.spec import REPLICATE, Shape, Shard, Spec, bool_, float32, int32, int64
 
 X = Spec((3, 5), float32)
 
@@ -94,38 +94,6 @@ def _at(a, i: int, axis: int):
     return a[(slice(None),) * axis + (slice(i, i + 1),)]
 
 
-def _running(a: Spec, *, axis) -> Spec:
-    axis_of(axis, a.ndim)
-    return a if a.dtype.rank >= 2 else Spec(a.shape, int64)
-
-
-def _cumulate(name: str):
-    def kernel(xp, a, *, axis):
-        return getattr(xp, name)(a, axis=axis) if a.ndim else a
-
-    return kernel
-
-
-def _terms(kind: Kind) -> list[Rule]:
-    return [*along(kind), ((Partial(),), (Partial(),))]
-
-
-def _cumprod_grad(g, y, a, axis):
-    """Before the first zero, division gives the product of the others; at it they are computed with a 1 in its place; after it
-    every product is zero."""
-    if not g.ndim:
-        return g
-    zeros = (a == 0).to(int64).cumsum(axis=axis)
-    first = (a == 0) & (zeros == 1)
-    mended = first.pick(1.0, a).cumprod(axis=axis)
-    return (zeros == 0).pick(_from_here(g * y, axis) / a, first.pick(_from_here(g * mended, axis), 0.0))
-
-
-def _from_here(t, axis):
-    """The reversed cumulative sum."""
-    return t.op("flip", axes=(axis,)).cumsum(axis=axis).op("flip", axes=(axis,)) if t.ndim else t
-
-
 op("sort", unchecked="y0", shape=_sorted, shard=along, keep="outputs", grad=_pull,
    tries=(((X,), {"axis": 1, "descending": False}), ((X,), {"axis": 0, "descending": True})),
    kernel=_sort)  # fmt: skip
@@ -148,13 +116,6 @@ op("min_at", unchecked="y0", shape=_picked, shard=_kept, keep="outputs", grad=_p
 op("median", unchecked="y0",
    shape=_picked, shard=_kept, keep="outputs", grad=_pull, tries=(*PICK, ((X,), {"axis": 0, "keepdims": False})),
    kernel=_median)  # fmt: skip
-op("cumsum", complex="analytic", autocast="high", shape=_running, shard=_terms,
-   tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
-   kernel=_cumulate("cumsum"),
-   grad=(lambda g, axis: _from_here(g, axis),))  # fmt: skip
-op("cumprod", complex="analytic", autocast="high", shape=_running, shard=along,
-   tries=(((X,), {"axis": 1}), ((Spec((3, 2), int64),), {"axis": 0})),
-   kernel=_cumulate("cumprod"), grad=(_cumprod_grad,))  # fmt: skip
 
 
 def _searched(edges: Spec, values: Spec, *, right: bool) -> Spec:
@@ -178,20 +139,8 @@ def _search_rules(kind: Kind) -> list[Rule]:
             for i in range(shared)]  # fmt: skip
 
 
-def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
-    if a.ndim != 1 or a.dtype.rank != 1:
-        raise ValueError(f"bincount: expected one axis of integers, got {a}")
-    if not weight:
-        return Spec((size,), int64)
-    return Spec((size,), weight[0].dtype if weight[0].dtype in (float32, float64) else float64)
-
-
 ORDERED = Values(Spec((4,), float32), 0.0, 0.0)  # equal edges are in order, and tell left from right
 
 op("searchsorted", shape=_searched, shard=_search_rules,
    tries=(((ORDERED, X), {"right": False}), ((ORDERED, Values(X, 0.0, 0.0)), {"right": True})),
    kernel=_search)  # fmt: skip
-op("bincount", shape=_counted, shard=lambda kind: [((Shard(0),) * len(kind.ins), (Partial(),))],
-   tries=(((Values(Spec((6,), int64), 0, 4),), {"size": 5}),
-          ((Values(Spec((6,), int64), 0, 4), Spec((6,), float32)), {"size": 4})),
-   kernel=lambda xp, a, *weight, size: xp.bincount(a, *weight, minlength=size))  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gt.client.apply import apply, binary, operand, unary
+from gt.client.apply import apply, binary, operand
 from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor, full
 from gt.client.functions.dtype_info import finfo
@@ -23,6 +23,12 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     if alpha == 1:
         return input + other
     return apply(TABLE["add_scaled"], (input, other, alpha)) if isinstance(other, Tensor) else input + alpha * other
+
+
+@both
+def add_scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """`a + b * scale` in one pass."""
+    return apply(TABLE["add_scaled"], (a, b, scale))
 
 
 @both
@@ -93,14 +99,6 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
 
 
 @both
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """Round to the nearest integer, ties to even, or to this many decimals."""
-    if decimals == 0:
-        return unary(TABLE["round"], input)
-    return unary(TABLE["round"], input * 10.0**decimals) / 10.0**decimals
-
-
-@both
 def frac(input: Tensor) -> Tensor:
     return input - input.trunc()
 
@@ -121,6 +119,12 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
     return apply(TABLE["addcdiv"], (input, tensor1, tensor2, value))
+
+
+@both
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """The next representable number towards the other."""
+    return apply(TABLE["nextafter"], (input, other))
 
 
 @function
@@ -255,5 +259,5 @@ _SHAPED = ("clamp", "clip", "clamp_min", "clamp_max", "frac", "lerp", "addcmul",
 for _name in [*_SHAPED, *NAMES, *(r.name for r in rows() if r.pointwise and r.name in FUNCTIONS)]:
     alias(f"{_name}_", in_place(_name, FUNCTIONS[_name]))
 alias("masked_fill_", in_place("masked_fill", masked_fill, filled=lambda at, mask, value: (at[mask.expand(at.shape)], value)))
-for _f in (heaviside,):
+for _f in (heaviside, nextafter):
     method(in_place(_f.__name__, _f))

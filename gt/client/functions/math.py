@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-from gt.client.apply import apply
+from gt.client.apply import unary
 from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor
 from gt.client.functions.elementwise import clamp
@@ -29,6 +29,14 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 def sinc(input: Tensor) -> Tensor:
     x = input * math.pi
     return (x == 0).pick(1.0, x.sin() / (x == 0).pick(1.0, x))
+
+
+@both
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """Round to the nearest integer, ties to even, or to this many decimals."""
+    if decimals == 0:
+        return unary(TABLE["round"], input)
+    return unary(TABLE["round"], input * 10.0**decimals) / 10.0**decimals
 
 
 @both
@@ -88,30 +96,11 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 
 
 @both
-def nextafter(input: Tensor, other: Tensor) -> Tensor:
-    """The next representable number towards the other."""
-    return apply(TABLE["nextafter"], (input, other))
-
-
-@both
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     return input.clone() * 2.0**other  # PyTorch's gradient reads the result, so the input may change
 
 
-class Parts(NamedTuple):
-    """`mantissa * 2 ** exponent`."""
-
-    mantissa: Tensor
-    exponent: Tensor
-
-
-@both
-def frexp(input: Tensor) -> Parts:
-    """The mantissa in [0.5, 1) and the exponent of each number."""
-    return Parts(*apply(TABLE["frexp"], (input,)))
-
-
-for _f in (logit, sinc, xlogy, hypot):
+for _f in (logit, sinc, xlogy, hypot, round):
     alias(f"{_f.__name__}_", in_place(_f.__name__, _f))
-for _f in (deg2rad, rad2deg, ldexp, nextafter):
+for _f in (deg2rad, rad2deg, ldexp):
     method(in_place(_f.__name__, _f))

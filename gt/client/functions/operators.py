@@ -91,28 +91,11 @@ _T.__rdiv__ = _T.__rtruediv__ = lambda self, other: self.reciprocal() * other  #
 _T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)
 
 
-@both
-def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The matrix product, batched over leading axes."""
-    try:
-        return binary(TABLE["matmul"], input, other)
-    except (NotImplementedError, TypeError):
-        if not hasattr(input, "spmm"):
-            raise
-        return input @ other  # of a sparse matrix
-
-
 @method
 def pick(condition: Tensor, a: Any, b: Any) -> Tensor:
     """`a` where this condition is true, else `b`."""
     tensor = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else None
     return apply(TABLE["where"], (condition, *(o if isinstance(o, Tensor) else as_operand(o, tensor) for o in (a, b))))
-
-
-@both
-def add_scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """`a + b * scale` in one pass."""
-    return apply(TABLE["add_scaled"], (a, b, scale))
 
 
 def _give(self: Tensor, value: Tensor) -> None:

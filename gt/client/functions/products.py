@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import ascii_letters
 from typing import Any
 
-from gt.client.apply import apply
+from gt.client.apply import apply, binary
 from gt.client.autograd import Tensor
 from gt.client.functions.create import arange
 from gt.client.functions.in_place import in_place
@@ -21,6 +21,17 @@ from gt.spec import int64, promote_types
 def _ranks(name: str, a: Tensor, b: Tensor, m: int, n: int) -> None:
     if a.ndim != m or b.ndim != n:
         raise ArgumentError(f"{name}: expected {m} and {n} dimensions, got {a.shape} and {b.shape}")
+
+
+@both
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The matrix product, batched over leading axes."""
+    try:
+        return binary(TABLE["matmul"], input, other)
+    except (NotImplementedError, TypeError):
+        if not hasattr(input, "spmm"):
+            raise
+        return input @ other  # of a sparse matrix
 
 
 @both

@@ -1,10 +1,9 @@
-"""Quantiles, the median and the mode."""
+"""Quantiles, and the median without nans."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor, full
 from gt.client.functions.reduce import Extreme
@@ -12,7 +11,6 @@ from gt.client.functions.registry import axis_spelling, both
 from gt.client.saved import note_saved
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
-from gt.ops.table import TABLE
 from gt.spec import float32, float64, int64
 
 WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -79,12 +77,6 @@ def _checked(input: Tensor, q: Any, interpolation: str) -> Tensor:
             f"quantile: expected q as a number or one axis of {input.dtype.name}, got {q.dtype.name} of {q.shape}"
         )
     return q
-
-
-@both
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
-    """The most common element along an axis, the smallest of equally common ones, and its last index."""
-    return Extreme(*apply(TABLE["mode"], (input,), (axis_of(dim, input.ndim), bool(keepdim))))
 
 
 @both

@@ -8,7 +8,6 @@ from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.registry import axis_spelling, both, method
-from gt.client.saved import note_saved
 from gt.client.views import own
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axes_of, axis_of, broadcast
@@ -120,16 +119,6 @@ def _extreme(name: str, values: Any) -> Any:
 
 max = _extreme("max", amax)
 min = _extreme("min", amin)
-
-
-@both
-def median(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """The median, the lower of two, of all elements, or along an axis with the indices."""
-    axis = axis_spelling(axis, dim)
-    if axis is None:
-        found = apply(TABLE["median"], (input.reshape(-1),), (0, False))[0]
-        return note_saved(found, input, found)
-    return Extreme(*apply(TABLE["median"], (input,), (axis_of(axis, input.handle.spec.ndim), bool(keepdims or keepdim))))
 
 
 @both

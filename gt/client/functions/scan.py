@@ -7,6 +7,7 @@ from typing import Any
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.in_place import in_place
+from gt.client.functions.reduce import Extreme
 from gt.client.functions.registry import axis_spelling, both, method
 from gt.client.functions.sort import Sorted
 from gt.ops.rules import axis_of
@@ -50,6 +51,12 @@ def cummin(input: Tensor, dim: int) -> Sorted:
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The logarithm of the cumulative sum of exponentials along an axis."""
     return apply(TABLE["logcumsumexp"], (input,), (axis_of(dim, input.ndim),))
+
+
+@both
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
+    """The most common element along an axis, the smallest of equally common ones, and its last index."""
+    return Extreme(*apply(TABLE["mode"], (input,), (axis_of(dim, input.ndim), bool(keepdim))))
 
 
 for _f in (cumsum, cumprod):

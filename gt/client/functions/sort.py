@@ -11,6 +11,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor, full
 from gt.client.functions.reduce import Extreme
 from gt.client.functions.registry import axis_spelling, both, function
+from gt.client.saved import note_saved
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
@@ -39,6 +40,16 @@ def sort(input: Tensor, axis: Any = None, descending: bool = False, stable: bool
 def argsort(input: Tensor, axis: Any = None, descending: bool = False, stable: bool = True, *, dim: Any = None) -> Tensor:
     """The indices of the sorted elements."""
     return sort(input, axis, descending, dim=dim).indices
+
+
+@both
+def median(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The median, the lower of two, of all elements, or along an axis with the indices."""
+    axis = axis_spelling(axis, dim)
+    if axis is None:
+        found = apply(TABLE["median"], (input.reshape(-1),), (0, False))[0]
+        return note_saved(found, input, found)
+    return Extreme(*apply(TABLE["median"], (input,), (axis_of(axis, input.handle.spec.ndim), bool(keepdims or keepdim))))
 
 
 @both

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from gt.client.apply import apply, as_operand
 from gt.client.autograd import Tensor
@@ -21,6 +21,19 @@ def special(f: Callable) -> Callable:
     """A function of the `gt.special` namespace."""
     SPECIAL[f.__name__.removesuffix("_")] = f
     return f
+
+
+class Parts(NamedTuple):
+    """`mantissa * 2 ** exponent`."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+@both
+def frexp(input: Tensor) -> Parts:
+    """The mantissa in [0.5, 1) and the exponent of each number."""
+    return Parts(*apply(TABLE["frexp"], (input,)))
 
 
 def _fixed(name: str, value: Any) -> None:

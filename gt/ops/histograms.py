@@ -1,0 +1,20 @@
+"""Counts of values."""
+
+from __future__ import annotations
+
+from gt.ops.table import Values, op
+from gt.spec import Partial, Shard, Spec, float32, float64, int64
+
+
+def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
+    if a.ndim != 1 or a.dtype.rank != 1:
+        raise ValueError(f"bincount: expected one axis of integers, got {a}")
+    if not weight:
+        return Spec((size,), int64)
+    return Spec((size,), weight[0].dtype if weight[0].dtype in (float32, float64) else float64)
+
+
+op("bincount", shape=_counted, shard=lambda kind: [((Shard(0),) * len(kind.ins), (Partial(),))],
+   tries=(((Values(Spec((6,), int64), 0, 4),), {"size": 5}),
+          ((Values(Spec((6,), int64), 0, 4), Spec((6,), float32)), {"size": 4})),
+   kernel=lambda xp, a, *weight, size: xp.bincount(a, *weight, minlength=size))  # fmt: skip
