@@ -1,5 +1,5 @@
-"""What a step as people write it costs the client's thread alone: the others are a link that does nothing. In place of a rival
-stands what it may cost on a fast host."""
+"""The cost of a step, as people write it, for the client's thread alone: the others are a link that does nothing. In place of a
+rival stands its bound on a fast host."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class NoWorkers:
 
 class Paced(NoWorkers):
     """A link to a device that computes nothing and takes as long for each op, one batch after another. Time is this thread's
-    plus what it would have waited for reads, so that other work on the machine does not count."""
+    plus its waits for reads, so that other work on the machine does not count."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 bfloat16, a context of 1024 tokens, 256 greedy steps. Each row has PersistentKernel's backends, Hugging Face in eager mode and
 with a static cache under torch.compile, all with the same weights and measured in turns, and the step that the memory's
 measured bandwidth allows. Hugging Face runs fewer steps (`--rival-steps`), of which each takes the same time. Once `--seconds`
-are over, rivals that are left are not measured, and the table says so. Compiling comes first; `--hold` waits after it.
+are over, rivals that are left are not measured, and the table has a note. Compiling comes first; `--hold` waits after it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def eager_rate(model: Any, prompts: torch.Tensor, steps: int) -> float:
 
 
 def compiled_rate(model: Any, prompts: torch.Tensor, steps: int) -> Callable[[], float]:
-    """Compiles; what it returns measures."""
+    """Compiles; returns the function that measures."""
     from transformers import StaticCache
 
     forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)

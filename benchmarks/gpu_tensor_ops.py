@@ -1,4 +1,4 @@
-"""Bandwidth of the Triton kernels on 1 GiB, beside a measured device copy of the same memory.
+"""Bandwidth of the Triton kernels on 1 GiB, next to a measured device copy of the same memory.
 
     python benchmarks/gpu_tensor_ops.py results.json
 

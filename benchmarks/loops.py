@@ -27,14 +27,14 @@ BATCHES = 16  # different batches, made before any clock runs
 
 @dataclass
 class Setting:
-    """Where a loop runs: `lib` is `gt` or `torch`, `device` PyTorch's name of the device, `compiled` what is put around a
+    """Where a loop runs: `lib` is `gt` or `torch`, `device` PyTorch's name of the device, `compiled` the wrapper of a
     function that PyTorch may compile."""
 
     lib: Any
     device: str
     large: bool
     compiled: Callable[[Any], Any] = lambda function: function
-    kept: Callable[[Any], Any] = lambda tensor: tensor  # what is given back to a CUDA graph, whose next call writes over it
+    kept: Callable[[Any], Any] = lambda tensor: tensor  # a copy of a CUDA graph's result, which its next call overwrites
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def put(self, array: np.ndarray) -> Any:
@@ -90,7 +90,7 @@ class Loop:
     steps: int = 10
     tolerance: float = 2e-3
     compare: int = 4
-    why_on_gpu: str = ""  # why it falls short of a rival where it does: what was measured
+    why_on_gpu: str = ""  # the measured reason where it falls short of a rival
     why_on_cpu: str = ""
 
 
@@ -150,7 +150,7 @@ def measure(name: str, rivals: tuple[str, ...], large: bool, device: str, rounds
 
 
 def why(loop: Loop, run: Steps, device: str) -> str:
-    """Where GT's time goes in a loop that falls short: measured here, and what profiles have shown before."""
+    """Where GT's time goes in a loop that falls short: measured here, and by earlier profiles."""
     client, there = time.process_time(), device_seconds()
     run(loop.steps)
     client, there = time.process_time() - client, device_seconds() - there

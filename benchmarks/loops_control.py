@@ -113,6 +113,6 @@ READS = "a read in each step waits for three processes, 0.1 ms and more; eager c
 MANY = f"{READS}; 32 reads a step"
 LOOPS = {
     "policy": Loop(policy, steps=200, why_on_gpu=READS, why_on_cpu=READS),
-    # an action that falls the other way changes what follows
+    # another action changes all later states
     "ppo": Loop(ppo, steps=4, compare=2, tolerance=2e-2, why_on_gpu=MANY, why_on_cpu=MANY),
 }

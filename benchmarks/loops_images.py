@@ -201,7 +201,7 @@ def unet(lib: Any, width: int) -> Any:
 
 
 def diffusion(at: Setting) -> Steps:
-    """A step of denoising: noise of a random time added to images, the network says which; AdamW and a running average."""
+    """A step of denoising: noise of a random time added to images, which the network predicts; AdamW and a running average."""
     lib, F = at.lib, at.lib.nn.functional
     width, image, size = at.pick((64, 32, 64), (8, 8, 4))
     model, average = at.model(partial(unet, width=width)), at.model(partial(unet, width=width))

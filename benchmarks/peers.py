@@ -1,4 +1,4 @@
-"""`python benchmarks/run.py peers`: what clusters do, by GT and by those of Ray, Dask, Monarch and JAX that are installed (`pip
+"""`python benchmarks/run.py peers`: tasks of clusters, by GT and by the installed ones of Ray, Dask, Monarch and JAX (`pip
 install -e '.[peers]'`). Each has two workers on this host, which compute by NumPy (JAX: by itself, in this process), and gives
 the same numbers, which are compared before anything is timed.
 
@@ -46,7 +46,7 @@ def updated(weights: Weights, parts: list[Weights]) -> Weights:
 
 
 class Peer:
-    """What is asked of everyone. `stop` ends it."""
+    """The interface of all rivals. `stop` ends it."""
 
     has = ("ops", "round_trip", "step", "transfer")
 

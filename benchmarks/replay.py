@@ -1,4 +1,4 @@
-"""What replay costs, and what it gives where traces are compiled: `GT_AUTO_COMPILE=1`, in a process of its own, measured once
+"""The cost of replay, and its gain where traces are compiled: `GT_AUTO_COMPILE=1`, in a process of its own, measured once
 all is compiled."""
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def apart(name: str) -> Callable[[], Iterator[Result]]:
 
 
 def overhead() -> Iterator[Result]:
-    """A step of 500 small ops: microseconds a step beyond those of its kernels, against what is allowed (the rival)."""
+    """A step of 500 small ops: microseconds a step beyond those of its kernels, against the bound (the rival)."""
     a, b = gt.full((16, 16), 0.999), gt.full((16, 16), 0.001)
 
     def step(x: Any, a: Any = a, b: Any = b) -> Any:
@@ -145,7 +145,7 @@ def overhead() -> Iterator[Result]:
 
 
 def cost() -> Iterator[Result]:
-    """What looking for repeats costs the client an op where nothing repeats, against what is allowed (the rival)."""
+    """The client's cost an op of the search for repeats where nothing repeats, against the bound (the rival)."""
     from gt.client.tracer import Tracer
     from gt.ops.table import TABLE, infer
     from gt.spec import Spec, float32

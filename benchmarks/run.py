@@ -1,6 +1,6 @@
 """`python benchmarks/run.py [CASE ...] [--json]`: GT and its rival, measured in turns. A ratio over 1 means GT is faster.
 
-A module beside this one adds cases by a dict `CASES`: name -> function that yields results (see measure.py)."""
+A module of this folder adds cases by a dict `CASES`: name -> function that yields results (see measure.py)."""
 
 from __future__ import annotations
 

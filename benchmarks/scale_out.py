@@ -1,6 +1,6 @@
 """Where one dispatcher ends: its core with a thousand clients and thousands of workers that are only simulated, and real
 processes that join, compute together and leave. The rival of each figure is the same with one client and one worker, or with
-few workers, so a ratio says what size costs."""
+few workers, so a ratio is the cost of size."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def memory() -> int:
 
 
 def scale_out() -> Iterator[Result]:
-    """The dispatcher's core with 1,000 clients and 4,096 workers; beside it with one of each, or with 64 workers."""
+    """The dispatcher's core with 1,000 clients and 4,096 workers; the rival has one of each, or 64 workers."""
     one = Simulated(1, 1)
     few = Simulated(FEW, 1)
     many = Simulated(WORKERS, CLIENTS)
@@ -121,7 +121,7 @@ def scale_out() -> Iterator[Result]:
 
 
 def processes_in_pool() -> Iterator[Result]:
-    """Real worker processes of the NumPy engine (200, or WORKERS): join, one program with collectives, leave; beside 4."""
+    """Real worker processes of the NumPy engine (200, or WORKERS): join, a program with collectives, leave; the rival has 4."""
     many = _pool(int(os.environ.get("WORKERS", "200")))
     few = _pool(4)
     for i, (what, unit) in enumerate((("join", "s"), ("program", "s"), ("leave", "s"), ("memory", "MB/worker"))):

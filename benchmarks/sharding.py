@@ -1,4 +1,4 @@
-"""Two CPU workers with one thread each, against the same work in PyTorch on Gloo with two processes; and what deciding costs
+"""Two CPU workers with one thread each, against the same work in PyTorch on Gloo with two processes; and the dispatcher's cost
 for many workers. Both sides run in processes of their own, in turns. GT_COLLECTIVES=gloo has GT use Gloo as well."""
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def _layers(workers: int) -> tuple[float, int]:
 
 
 def decide_sharded() -> Iterator[Result]:
-    """What deciding costs a worker and op, once plans are known, against the bound of 10 us."""
+    """The dispatcher's time for a worker and op, once plans are known, against the bound of 10 us."""
     for workers in (8, 1024):
         seconds, ops = _layers(workers)
         yield times(f"decide_{workers}_workers", seconds / workers / ops * 1e6, 10.0, "us")

@@ -1,6 +1,6 @@
-"""Clients that share one worker: how long one waits beside another that keeps the worker busy, how time is divided, and what
-many clients cost. The rival is as many processes with plain PyTorch on the same device, in turns with GT's in one run. Each
-case is by itself (`run.py share-weights`), `share` is all of them; what a client alone pays is in share_alone.py."""
+"""Clients that share one worker: how long one waits while another keeps the worker busy, how time is divided, and the cost of
+many clients. The rival is as many processes with plain PyTorch on the same device, in turns with GT's in one run. Each
+case is by itself (`run.py share-weights`), `share` is all of them; the cost for a client alone is in share_alone.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = 256  # the width of a trainer whose calls take at most 5 ms
 BUSY, LARGE = (8192, 16384) if torch.cuda.is_available() else (1024, 2048)  # that keeps a worker busy, and of longer calls
 EQUAL = 8  # trainers
 READERS, READS = 64, 1000
-CONNECTED, FEW, IN_ONE = 1000, 100, 50  # clients, those that the memory is compared with, and those in one process
+CONNECTED, FEW, IN_ONE = 1000, 100, 50  # clients, of the comparison of memory, and in one process
 
 
 class Process:
@@ -54,7 +54,7 @@ class Process:
         return self.end()
 
     def close(self) -> None:
-        self.process.kill()  # a worker ends what it did for it
+        self.process.kill()  # a worker ends its work for it
         self.process.communicate()
 
 
@@ -103,8 +103,8 @@ def together(*working: Client | Process, seconds: float = SECONDS) -> list[list[
     return [client.end() for client in working]
 
 
-def beside(name: str, role: str, wide: int) -> Iterator[Result]:
-    """Someone asks beside a trainer, and two trainers beside one another: GT's, and plain PyTorch's, in turns."""
+def with_trainer(name: str, role: str, wide: int) -> Iterator[Result]:
+    """A client reads while a trainer runs, and two trainers run at once: GT's, and plain PyTorch's, in turns."""
     with server(1) as port:
         sides = {library: [Client(library, role, port, wide, wait=False) for _ in range(2)] for library in ("gt", "torch")}
         asks = {library: Client(library, "ask", port, wait=False) for library in sides}
@@ -125,18 +125,18 @@ def beside(name: str, role: str, wide: int) -> Iterator[Result]:
 
 
 def small() -> Iterator[Result]:
-    """Beside a trainer whose calls take at most 5 ms."""
-    yield from beside("share-small", "train", SMALL)
+    """With a trainer whose calls take at most 5 ms."""
+    yield from with_trainer("share-small", "train", SMALL)
 
 
 def long() -> Iterator[Result]:
-    """Beside a trainer whose calls take longer."""
-    yield from beside("share-long", "train", LARGE)
+    """With a trainer whose calls take longer."""
+    yield from with_trainer("share-long", "train", LARGE)
 
 
 def gpt() -> Iterator[Result]:
-    """Beside the benchmarks' GPT."""
-    yield from beside("share-gpt", "gpt", 1)
+    """With the benchmarks' GPT."""
+    yield from with_trainer("share-gpt", "gpt", 1)
 
 
 def weights() -> Iterator[Result]:

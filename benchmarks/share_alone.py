@@ -1,4 +1,4 @@
-"""What turns cost a client that is alone: GT's worker beside one that executes messages as they come, and knows no turns,
+"""The cost of turns for a client that is alone: GT's worker and one that executes messages as they come, and knows no turns,
 queues or shares. `python share_alone.py ARGUMENTS OF gt.worker` is that worker."""
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class FirstCome(Shell):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.turns, self.core.executor.turn = NoQueue(), None  # type: ignore[assignment]
-        self.core.answers.seconds = lambda client: self.busy.so_far()[0]  # by which the client bounds what is in flight
+        self.core.answers.seconds = lambda client: self.busy.so_far()[
+            0
+        ]  # by which the client bounds its instructions in flight
 
     def _make_core(self, *args: Any) -> None:
         super()._make_core(*args)

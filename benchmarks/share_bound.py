@@ -1,4 +1,4 @@
-"""What bounds eight small trainers on one worker: the CPU time that dispatcher, worker and clients take for a step, how busy
+"""The bound of eight small trainers on one worker: the CPU time that dispatcher, worker and clients take for a step, how busy
 worker and device are, and the steps in a turn, for eight (`gt`) and for one alone (`rival`)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One client of the cases in share.py, as a process: `python share_client.py LIBRARY ROLE SERVER WIDTH WEIGHT`. It says
-`ready`, and then, for each line with a number of seconds that it reads, works so long and prints what it measured."""
+"""One client of the cases in share.py, as a process: `python share_client.py LIBRARY ROLE SERVER WIDTH WEIGHT`. It prints
+`ready`, and then, for each line with a number of seconds that it reads, works so long and prints its measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stream costs: per op, per round trip, at the start, with several clients, and in the dispatcher alone."""
+"""The cost of the stream: per op, per round trip, at the start, with several clients, and in the dispatcher alone."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def item() -> Iterator[Result]:
 
 
 def issue() -> Iterator[Result]:
-    """What an op costs the client's thread, without and with the tape."""
+    """The client thread's time for an op, without and with the tape."""
     n = 200
 
     def cost(x, a) -> float:

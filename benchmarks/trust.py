@@ -1,4 +1,4 @@
-"""What the checks of messages, kinds and operands cost: `chain`, `mlp` and `issue` on a server and worker as they are, and on
+"""The cost of the checks of messages, kinds and operands: `chain`, `mlp` and `issue` on a server and worker as they are, and on
 others without these checks (unchecked.py), in turns. The "rival" is the one without: a ratio of 0.98 means that checks cost 2%
 of the throughput. `-cpu` counts the CPU seconds of client, server and worker. Medians of all rounds."""
 
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 
 
 def issue() -> Callable[[], Any]:
-    """As the case `issue`: what the client's thread takes for ops that nobody reads."""
+    """As the case `issue`: the client thread's time for ops that nobody reads."""
     x, a = gt.ones(16, 16), gt.full((16, 16), 0.999)
 
     def work() -> None:

@@ -22,7 +22,7 @@ NOTES = {"first, second, made = ready.short", "first, made = ready.short", "spec
 
 
 class WithoutChecks(ast.NodeTransformer):
-    """Removes statements that only raise, and what they alone need. Counts the removed ones."""
+    """Removes statements that only raise, and their own operands. Counts the removed ones."""
 
     def __init__(self) -> None:
         self.removed = 0
@@ -77,7 +77,7 @@ def remove_checks() -> None:
 
 
 def switch() -> Callable[[bool], None]:
-    """A function that has this process check what it executes, or not."""
+    """A function that turns this process's checks on or off."""
     where = [
         (checks, "message"),
         (rewrite.Rewriter, "rewrite"),

@@ -1,4 +1,4 @@
-"""What watching costs: the same work with an observer and without, in turns. The "rival" is the run that nobody watches: a
+"""The cost of watching: the same work with an observer and without, in turns. The "rival" is the run that nobody watches: a
 ratio of 0.97 means that watching costs 3% of the throughput. Where other programs keep the machine busy, the CPU seconds
 of client, dispatcher and worker, and of all three (`-cpu`), say more. A ratio is the median of those of neighbouring runs: the
 speed of a machine drifts by more than watching costs."""
@@ -53,7 +53,7 @@ def observer() -> Iterator[Callable[[int], None]]:
 
     def watch(level: int) -> None:
         nonlocal watching
-        for word in ([0] if watching else []) + ([level] if level else []):  # the first ends what there was
+        for word in ([0] if watching else []) + ([level] if level else []):  # the first ends the last observation
             process.stdin.write(f"{word}\n")  # type: ignore[union-attr]
             process.stdin.flush()  # type: ignore[union-attr]
             process.stdout.readline()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""A stretch of a program is compiled because its signal says so: `python examples/compile_demo.py`.
+"""A stretch of a program is compiled because of its signal's setting: `python examples/compile_demo.py`.
 
 The same steps run first as they are. Compiling goes on in the background, so the demo waits for it before it measures."""
 

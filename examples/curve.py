@@ -1,4 +1,4 @@
-"""What the examples share: the loss curve as a picture."""
+"""Shared by the examples: the loss curve as a picture."""
 
 from __future__ import annotations
 

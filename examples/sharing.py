@@ -20,7 +20,7 @@ SECONDS = 1.5
 
 
 def train(server: str) -> None:
-    """A trainer, which never reads until its end: what it may have in flight is bounded."""
+    """A trainer, which never reads until its end: its instructions in flight are bounded."""
     gt.connect(server, priority="batch")
     gt.manual_seed(0)
     model = gt.nn.Sequential(gt.nn.Linear(256, 256), gt.nn.ReLU(), gt.nn.Linear(256, 1))

@@ -1,4 +1,4 @@
-"""Signals: the same program on one worker or on two, as config_sharding.yaml says.
+"""Signals: the same program on one worker or on two, by config_sharding.yaml.
 
 python examples/signal_demo.py
 """

@@ -1,4 +1,4 @@
-"""What editors and type checkers know of gt: written by `make stubs` from the op table and gt/client/functions."""
+"""Types of gt for editors and type checkers: written by `make stubs` from the op table and gt/client/functions."""
 
 # ruff: noqa
 # mypy: disable-error-code="override,misc"

@@ -52,7 +52,7 @@ window.onload = () => measure(%PAGES%, %WIDTHS%, %THEMES%);
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """The site, the page that measures it at /measure, and the place where that leaves what it found."""
+    """The site, the page that measures it at /measure, and the place for its findings."""
 
     def __init__(self, *args: Any, harness: str, found: queue.Queue[str], **more: Any) -> None:
         self.harness, self.found = harness, found

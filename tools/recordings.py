@@ -1,8 +1,8 @@
-"""The pictures that are no drawings: a terminal with the demo, `gt top` beside a training run, a timeline and the dashboard.
+"""The pictures that are no drawings: a terminal with the demo, `gt top` during a training run, a timeline and the dashboard.
 
     python tools/recordings.py [demo] [top] [timeline] [dashboard]
 
-Each is made by what it shows: the demo's own output, Textual's export of `gt top`, `gt visualize` of a capture, Chromium. A
+Each is made by its own program: the demo's own output, Textual's export of `gt top`, `gt visualize` of a capture, Chromium. A
 recording is an SVG of frames that are shown in turn by CSS, without script; who asks for less motion sees the last frame."""
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def await_workers(server: str, env: dict[str, str]) -> None:
 
 
 async def screens(app, frames: int) -> list[Frame]:  # noqa: ANN001
-    """What Textual exports of the running app, once both workers have been busy for some seconds."""
+    """Textual's export of the running app, once both workers have been busy for some seconds."""
     made: list[Frame] = []
     async with app.run_test(size=(88, 16)) as pilot:
         deadline = time.monotonic() + 60

@@ -1,7 +1,7 @@
 """`python tools/stubs.py`: writes gt/__init__.pyi, from which editors and type checkers know `gt` and the methods of Tensor.
 
 Functions come from the op table and from gt/client/functions as they are when GT runs, so the file is never edited by hand.
-Annotations that name what users have are kept; others become Any."""
+Annotations that name public types are kept; others become Any."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = Path(gt.__file__).with_suffix(".pyi")
 # Names that annotations may use, as the stub has them: `gt.int` and its like are dtypes, so Python's own are named otherwise.
 KNOWN = {"Any": "Any", "None": "None", "Tensor": "Tensor", "Size": "Size", "DType": "dtype", "Callable": "Callable"}
 KNOWN |= {name: f"_{name}" for name in ("int", "float", "bool", "str", "tuple", "list", "complex", "dict", "object")}
-HEAD = '''"""What editors and type checkers know of gt: written by `make stubs` from the op table and gt/client/functions."""
+HEAD = '''"""Types of gt for editors and type checkers: written by `make stubs` from the op table and gt/client/functions."""
 
 # ruff: noqa
 # mypy: disable-error-code="override,misc"

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
-TABLE = PAGE[PAGE.index("| What happened | What holds it |") :]
+TABLE = PAGE[PAGE.index("| Incident | Tests |") :]
 ROWS = [row.strip("| ").rsplit(" | ", 1) for row in TABLE.splitlines()[2:] if row.startswith("|")]
 
 

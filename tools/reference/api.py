@@ -1,4 +1,4 @@
-"""A page for each namespace: signature, what a name does, its rules from the op table, an example with what it printed."""
+"""A page for each namespace: signature, description, rules from the op table, an example with its output."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Runner:
 
 
 def shown(statement: str) -> list[str]:
-    """A statement as a session shows it: the first line, and those that belong to it after dots."""
+    """A statement as a session shows it: the first line, and its continuation lines after dots."""
     first, *rest = statement.splitlines()
     return [f">>> {first}", *(f"... {line}" for line in rest)]
 
@@ -114,7 +114,7 @@ def written() -> dict[str, str]:
 
 
 def documented(found: Any) -> Example | None:
-    """The example of a docstring as it stands, which tests/docs holds to what it prints."""
+    """The example of a docstring as it stands, whose output tests/docs compares."""
     text = inspect.getdoc(found) or ""
     if not doctest.DocTestParser().get_examples(text):
         return None

@@ -1,4 +1,4 @@
-"""What the op table says of shapes, dtypes and shards, in words."""
+"""The op table's rules of shapes, dtypes and shards, in words."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _shapes(row: Row) -> str:
 
 
 def _dtypes(row: Row) -> str:
-    """The result's dtype for each dtype of the operands, those that keep it in one group."""
+    """The result's dtype for each dtype of the operands, dtypes that are kept in one group."""
     found: dict[str, list[str]] = {}
     attempt = row.tries[0]
     specs = _specs(attempt)

@@ -20,7 +20,7 @@ def cell(text: str) -> str:
 def variables() -> str:
     rows = [v.row() for v in VARIABLES.values()]
     return "\n".join(
-        ["# Environment variables", "", "| Variable | What it does | Default | Read by |", "|---|---|---|---|", *rows, ""]
+        ["# Environment variables", "", "| Variable | Effect | Default | Read by |", "|---|---|---|---|", *rows, ""]
     )
 
 
@@ -44,20 +44,20 @@ def option(action: argparse.Action) -> str:
 def options() -> str:
     lines = ["# Command-line options", ""]
     for name, parser in commands(cli.parser()):
-        lines += [f"## {name}", "", cell(parser.description or ""), "", "| Option | What it does | Default |", "|---|---|---|"]
+        lines += [f"## {name}", "", cell(parser.description or ""), "", "| Option | Effect | Default |", "|---|---|---|"]
         lines += [option(a) for a in parser._actions if a.help != argparse.SUPPRESS]
         lines += [""]
     return "\n".join(lines)
 
 
 def statistics() -> str:
-    """What functions and commands count, and the metrics of a dashboard's /metrics with the text that they give themselves."""
-    lines = ["# Statistics", "", "What is counted and where it stands; `gt stats --describe` prints the same.", ""]
+    """Statistics of functions and commands, and the metrics of a dashboard's /metrics with their own descriptions."""
+    lines = ["# Statistics", "", "All statistics by the call that gives them; `gt stats --describe` prints the same.", ""]
     for where, names in STATISTICS.items():
-        lines += [f"## {where}", "", "| Statistic | What it is |", "|---|---|"]
+        lines += [f"## {where}", "", "| Statistic | Meaning |", "|---|---|"]
         lines += [f"| `{name}` | {cell(meaning)} |" for name, meaning in names.items()]
         lines += [""]
-    lines += ["## /metrics of the dashboard", "", "| Metric | Type | What it is |", "|---|---|---|"]
+    lines += ["## /metrics of the dashboard", "", "| Metric | Type | Meaning |", "|---|---|---|"]
     text = metrics.text(Model())
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
     lines += [

@@ -26,7 +26,7 @@ class NumpyTrace:
 
     def __init__(self, program: Any, form: Program, dtype: DType) -> None:
         self.program, self.calls = program, 0
-        self.function = straight_line(program.stage("for NumPy", form), Functions(np.dtype(dtype.name)), flat=True)
+        self.function = straight_line(program.stage("for NumPy", form), NumpyKernels(np.dtype(dtype.name)), flat=True)
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         program, encoding = self.program, self.program.encoding
@@ -49,7 +49,7 @@ def numpy_trace(program: Any) -> NumpyTrace | None:
     return NumpyTrace(program, *found) if found is not None else None
 
 
-class Functions(KernelTable):
+class NumpyKernels(KernelTable):
     """NumPy's functions, with the output array as last operand. Numbers are 0-d arrays of the program's dtype."""
 
     def __init__(self, dtype: np.dtype) -> None:
