@@ -13,7 +13,7 @@ from gt import environment
 from gt.client.traces import Trace
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, Form, arguments, free, is_free, ops
+from gt.program.code import Encoded, Form, arguments, first_result, free, is_free, ops
 from gt.program.split import Split, before_updates
 from gt.program.stretch import flat, pick
 
@@ -129,12 +129,12 @@ class Early:
         self.began = True
         trace = self.next.get((self.before, int(ins[0])))
         guess = self.guesses.get(trace.number) if trace is not None else None
-        found = guess.call(int(ins[1]), self.last) if guess is not None else None
+        found = guess.call(int(first_result(ins)), self.last) if guess is not None else None
         if found is None or guess is None:
             return
         self.follow(out)
         call, given = found
-        if not self.alive.issuperset(given) or self.newest >= int(ins[1]):
+        if not self.alive.issuperset(given) or self.newest >= int(first_result(ins)):
             self.counts["inputs_not_there"] += 1
             guess.right = 0
         elif guess.right < guess.wanted:
@@ -147,7 +147,7 @@ class Early:
     def reached(self, trace: Trace, call: Encoded, code: list[Encoded], freed: Iterable[int], out: list[Encoded]) -> bool:
         """Python has reached the end of a trace with the instructions `code`. If its call was sent early, add the rest to
         `out`; returns whether it was."""
-        first, done = int(code[0][1]), False
+        first, done = int(first_result(code[0])), False
         self.calls += 1
         guess = self._guess(trace) if self.began else self.guesses.get(trace.number)
         if guess is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gt.client.early import LEAST, Early
 from gt.client.traces import Raw, Trace
-from gt.program.code import Encoded, free, number_of
+from gt.program.code import Encoded, first_result, free, number_of
 
 MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
 MOST = 64  # most batches that are remembered
@@ -61,7 +61,7 @@ class Repeats:
                 return None
             out.append(found[0])
             out += map(free, found[1])
-            called.append((form.trace, batch[start][1]))
+            called.append((form.trace, first_result(batch[start])))
         for trace, first in called:
             count(trace)
             self.early.called(trace, int(first))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.user_lines import RING, origin, short_line
-from gt.program.code import is_client_kind
+from gt.program.code import first_result, is_client_kind
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION, Batch
 
@@ -52,7 +52,7 @@ class ClientReports:
         lines: list[int] = []
         table: dict[str, int] = {}
         for ins in batch.code:
-            if is_client_kind(ins[0]) and type(id := ins[1]) is int and asked[id % RING] is not None:
+            if is_client_kind(ins[0]) and type(id := first_result(ins)) is int and asked[id % RING] is not None:
                 ids.append(id)
                 line = self._line(asked[id % RING], offsets[id % RING])
                 lines.append(table.setdefault(line, len(table)))

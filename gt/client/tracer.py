@@ -15,7 +15,7 @@ from gt.client.repeats import MARK, Part, Repeats
 from gt.client.traces import Raw, Trace, Window, blame, define, equal, program_of
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import free, frees, is_client_kind, next_op, number_of, op_numbers, op_places
+from gt.program.code import first_result, free, frees, is_client_kind, next_op, number_of, op_numbers, op_places
 from gt.program.foreach import ForeachKind
 from gt.program.wire import TraceDef, write
 
@@ -221,7 +221,7 @@ class Tracer:
         for trace in candidates:
             pairs = zip(tokens, trace.tokens)
             common = max(common, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
-        return int(self.pieces[places[min(common, len(places) - 1)]][1])
+        return int(first_result(self.pieces[places[min(common, len(places) - 1)]]))
 
     def _replay(self, trace: Trace, call: tuple, freed: Any, out: list[tuple], at: int, end: int) -> int:
         if not self.early.reached(trace, call, self.pieces[at:end], freed, out):

@@ -9,7 +9,7 @@ from typing import Any
 from gt.client.native import NATIVE
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, freed, number_of, ops
+from gt.program.code import Encoded, first_result, freed, number_of, ops
 from gt.program.stretch import Stretch, flat, pick
 
 TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST = range(7)  # role of an element of an instruction, for native.c
@@ -116,7 +116,7 @@ def blame(trace: Trace, window: Window, why: str) -> int:
     for ins in window.ops:
         changed -= len(ins)
         if changed < 0:
-            return int(ins[1])
+            return int(first_result(ins))
     return 0  # numbers of one hole differ
 
 
@@ -148,7 +148,7 @@ def program_of(trace: Trace, compiled: set[str] | frozenset[str], line: Callable
         trace.number, trace.live_results, trace.dies_inputs,
         {p: i for i, places in enumerate(trace.hole_positions) for p in places},
         compile=bool(compiled) and any(kind is not None and kind.signal in compiled for kind in kinds),
-        line=lambda _, ins: line(ins[1]),
+        line=lambda _, ins: line(first_result(ins)),
     )  # fmt: skip
 
 

@@ -13,20 +13,23 @@ from gt.dispatcher.flow import Flow
 from gt.dispatcher.tables import Client, Entry, Lost, WorkerState
 from gt.errors import ProtocolError
 from gt.ops.table import spec_out
-from gt.program.code import free
+from gt.program.code import first_result, free, place_of, with_place
 from gt.transport.messages import Mail, Run, Upload
+
+UPLOADED = -1  # instead of a segment: the bytes are uploaded
 
 
 def uploaded(ins: tuple) -> bool:
     """Whether the bytes of a load are uploaded, at the dispatcher's request."""
-    return bool(ins[-3] == -1)
+    return bool(place_of(ins)[0] == UPLOADED)
 
 
 def read(ins: tuple) -> tuple:
     """A load instruction for workers, which find uploaded bytes under the tensor's id."""
-    if type(ins[1]) is not int:
-        raise ProtocolError(f"invalid tensor id {ins[1]!r}: expected an integer")
-    return (*ins[:-3], -1, ins[1], 0) if uploaded(ins) else ins
+    id = first_result(ins)
+    if type(id) is not int:
+        raise ProtocolError(f"invalid tensor id {id!r}: expected an integer")
+    return with_place(ins, (UPLOADED, id, 0)) if uploaded(ins) else ins
 
 
 def begin(client: Client, ins: tuple, entry: Entry, queues: dict[int, list[Any]], flow: Flow) -> bool:
@@ -35,12 +38,12 @@ def begin(client: Client, ins: tuple, entry: Entry, queues: dict[int, list[Any]]
     layout, spec = entry.layout, entry.spec
     if uploaded(ins):
         boxes = tuple(layout.boxes(spec.shape))
-        flow.mail.append(Mail(client.name, Upload(client.name, ins[1], spec_out(spec), layout.workers, boxes)))
+        flow.mail.append(Mail(client.name, Upload(client.name, first_result(ins), spec_out(spec), layout.workers, boxes)))
     else:
         for worker in queues.keys() & client.attached:
             flow.queue(worker).extend(queues.pop(worker))
     if queues:
-        client.loading, client.uploads, client.arriving = ins[1], uploaded(ins), queues
+        client.loading, client.uploads, client.arriving = first_result(ins), uploaded(ins), queues
     return bool(queues)
 
 

@@ -14,7 +14,7 @@ from gt.dispatcher.steps import Handed
 from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, results_of
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
-from gt.program.code import FREES, by_result, free
+from gt.program.code import FIRST_RESULT, FREES, by_result, free, freed_id
 from gt.spec import Layout
 
 EXPANDED = 1 << 20  # most instructions that the expanded calls of one batch may have
@@ -46,7 +46,7 @@ class Rewriter:
                 number = ins[0]
                 use = uses[number]
                 if use is FREES:
-                    entry = entries.pop(ins[1], None)
+                    entry = entries.pop(ins[FIRST_RESULT], None)
                     if type(entry) is Entry:
                         if entry.solo is None or many:
                             self._free(client, ins, entry, flow)
@@ -93,7 +93,7 @@ class Rewriter:
                 queue = flow.queue(plan.solo)
             queue.append(ins)
             if use.result_count == 1:
-                entries[ins[1]] = plan.entry
+                entries[ins[FIRST_RESULT]] = plan.entry
             else:
                 if use.result_count > MANY and self._long(client, use.result_count, whole):
                     queue.pop()
@@ -127,7 +127,7 @@ class Rewriter:
     def _free(self, client: Client, ins: tuple, entry: Entry, flow: Flow) -> None:
         """Pass a free on to all workers that hold a piece of the tensor."""
         if self.tables.many:
-            policy.uncount(self.tables, client, ins[1], entry)
+            policy.uncount(self.tables, client, freed_id(ins), entry)
         for worker in entry.workers:
             flow.queue(worker).append(ins)
 

@@ -12,7 +12,7 @@ from gt.dispatcher.flow import Flow
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, TracePlans
 from gt.ops import Kind
 from gt.program import Hole, Instruction, Program
-from gt.program.code import KindOf, by_result, walk
+from gt.program.code import FIRST_RESULT, KindOf, by_result, first_result, tag_of, walk
 from gt.program.stretch import Stretch, flat, pick
 from gt.program.wire import TraceDef, write
 
@@ -75,7 +75,8 @@ def learn(
         return
     number = client.last_local - 1
     position_of = {call[at]: at for at in sorted(use.form.ids)}
-    tags, lines = _tags(client, planned, position_of), {code[1]: ins.line for ins, code in planned if ins is not None}
+    tags = _tags(client, planned, position_of)
+    lines = {first_result(code): ins.line for ins, code in planned if ins is not None}
     definitions, picks = {}, {}
     for worker, code in codes.items():
         stretch = Stretch(code, _kind_of(client))
@@ -107,7 +108,7 @@ def _tags(client: Client, planned: list[tuple[Instruction | None, tuple]], posit
     """For the result of each instruction, the position in the call of the id that serves as its collectives' tag: its own, else
     that of the next result that outlives the call; after the last of those, the call's first result."""
     tags: dict[Any, int] = {}
-    at = 1 if position_of else 0
+    at = FIRST_RESULT if position_of else 0
     for ins, code in reversed(planned):
         if ins is not None:
             results = code[client.uses[code[0]].form.results]
@@ -133,10 +134,10 @@ def _share(
             if type(ins[i]) is Hole:
                 holes[at + i] = slots.setdefault(ins[i].index, len(slots))
         if kind.row.collective:  # its last number is the tag
-            holes[at + form.numbers[-1]] = slots.setdefault(tags[ins[-1]], len(slots))
+            holes[at + form.numbers[-1]] = slots.setdefault(tags[tag_of(ins)], len(slots))
     dying = [*stretch.ended, *range(len(stretch.first_at), len(inputs))]
     program = stretch.program(
         number, list(left.values()), dying, holes, compile=compile, unused=len(stretch.rest),
-        line=lambda _, ins: lines.get(ins[1], ""),
+        line=lambda _, ins: lines.get(first_result(ins), ""),
     )  # fmt: skip
     return program, (*(position_of[id] for id in left), *(position_of[id] for id in inputs), *slots)

@@ -11,7 +11,7 @@ from gt.dispatcher.steps import Bound
 from gt.dispatcher.tables import Client, Entry, KindPlans, TracePlans
 from gt.ops import TABLE, Kind, infer
 from gt.ops.table import spec_out
-from gt.program.code import FREES, encoded, number_of
+from gt.program.code import FREES, encoded, first_result, number_of
 from gt.spec import REPLICATE, Box, Layout, Partial, Shard, Spec, split
 from gt.transport.messages import Fetch, Mail, Note, kind_out
 
@@ -107,7 +107,7 @@ def bucket(client: Client, code: list, position: int, use: KindPlans, plan: Boun
                 total += spec.nbytes
                 found[later[slot]] = spec
         if len(found) > 1:
-            _reduce(client, found, layout, dims[0], to, ins[1], flow)
+            _reduce(client, found, layout, dims[0], to, first_result(ins), flow)
             return True
     return False
 

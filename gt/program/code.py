@@ -19,6 +19,10 @@ Encoded = tuple[Number, ...]
 KindOf = Callable[[Any], Kind | None]  # the kind of a number, or None
 
 number_of: Callable[[Any], Any] = itemgetter(0)  # the number of an instruction's kind
+FIRST_RESULT = 1  # the position of the first result; that of the id in (FREE, id) is the same
+first_result: Callable[[Any], Any] = itemgetter(FIRST_RESULT)
+freed_id: Callable[[Any], Any] = itemgetter(FIRST_RESULT)
+tag_of: Callable[[Any], Any] = itemgetter(-1)  # the tag of a collective, its last number
 
 
 class Form:
@@ -86,6 +90,15 @@ def free(id: Any) -> tuple[int, Any]:
 
 def is_free(code: Sequence[Any]) -> bool:
     return bool(code) and code[0] == FREE
+
+
+def place_of(load: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The place of a load's bytes: segment, offset and length."""
+    return load[-3:]
+
+
+def with_place(load: tuple[Any, ...], place: tuple[int, int, int]) -> tuple[Any, ...]:
+    return (*load[:-3], *place)
 
 
 def is_client_kind(number: Any) -> bool:

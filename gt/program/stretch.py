@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from gt.program import NOTHING, Hole, Instruction, Program, with_frees
-from gt.program.code import Form, KindOf, is_free, walk
+from gt.program.code import FIRST_RESULT, Form, KindOf, freed_id, is_free, walk
 from gt.program.foreach import parts
 
 
@@ -54,7 +54,8 @@ class Stretch:
             kind = kind_of(ins[0])
             if kind is None:  # a free, or the tracer's mark
                 if is_free(ins):
-                    self.frees.append((at + 1, ins[1], named.pop(ins[1], None)))
+                    id = freed_id(ins)
+                    self.frees.append((at + FIRST_RESULT, id, named.pop(id, None)))
                 at += len(ins)
                 continue
             form = Form.of(kind)

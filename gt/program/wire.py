@@ -11,7 +11,7 @@ import msgspec
 from gt.errors import ProtocolError
 from gt.ops.table import Kind
 from gt.program import Hole, Instruction, Program
-from gt.program.code import Encoded, Form, KindOf, encoded, free, is_free
+from gt.program.code import FREES, Encoded, Form, KindOf, encoded, free, freed_id, is_free
 from gt.spec import Spec
 
 LINE = 128  # characters of a user's line
@@ -118,10 +118,11 @@ class TraceReader:
         )
 
     def _free(self, code: Encoded) -> None:
-        if len(code) != 2 or type(code[1]) is not int or code[1] not in self.live:
+        if len(code) != FREES.length or type(freed_id(code)) is not int or freed_id(code) not in self.live:
             raise self.wrong(f"instruction {code} frees an unknown value")
-        self.live.remove(code[1])
-        self.frees.append(code[1])
+        value = freed_id(code)
+        self.live.remove(value)
+        self.frees.append(value)
 
     def _end_row(self) -> None:
         """No more values are freed behind the last instruction."""

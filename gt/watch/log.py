@@ -11,7 +11,7 @@ from typing import Any
 from gt.dispatcher.tables import Client, KindPlans, TracePlans
 from gt.ops.table import Kind
 from gt.program import Program, wire
-from gt.program.code import Encoded, Form, is_free
+from gt.program.code import Encoded, Form, freed_id, is_free
 from gt.spec import DTYPES, Spec
 from gt.transport.checks import kind_in
 from gt.transport.events import Spans
@@ -140,7 +140,7 @@ class InstructionLog:
         arities = self.received.setdefault((who, serial), [])
         for kind, ins in expanded(code):
             if kind is None:
-                yield at, text("RECV", who, "FreeOp", f"tensor={ins[-1]}")
+                yield at, text("RECV", who, "FreeOp", f"tensor={freed_id(ins)}")
             else:
                 arities.append(arity_name(kind))
                 yield at, text("RECV", who, arities[-1], details(kind, ins))

@@ -12,7 +12,7 @@ from typing import Any
 from gt.errors import RemoteError, WorkerLost
 from gt.ops import Kind
 from gt.program import Program, wire
-from gt.program.code import FREES, by_result, kind_table
+from gt.program.code import FREES, by_result, first_result, kind_table
 from gt.program.wire import TraceDef
 from gt.spec import Spec
 from gt.worker.engine import Engine
@@ -102,7 +102,7 @@ def run_general(table: dict[int, Any], ready: Any, ins: tuple) -> None:
         operands[operand] = table[ins[at]]
     made = ready.watched(*operands)
     if ready.result_count == 1:
-        table[ins[1]] = made
+        table[first_result(ins)] = made
     else:
         table.update(by_result(ins, made))
 

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any, cast
 
 from gt.errors import RemoteError
-from gt.program.code import by_result
+from gt.program.code import FIRST_RESULT, by_result, first_result, tag_of
 from gt.worker.cancel import Cancellation, OrphanedCollective, Parked
 from gt.worker.client_values import Broken, ClientValues, Code, check_device, check_inputs, failure_on, run_general
 from gt.worker.collectives.mail import Members, PendingCollective
@@ -82,18 +82,20 @@ class InstructionExecutor:
                 form, kernel, ready = kinds[ins[0]]
                 if form == 2:
                     first, second, made = ready.short
-                    if specs[ins[2]] is not first or specs[ins[3]] is not second:
+                    _, result, a, b = ins
+                    if specs[a] is not first or specs[b] is not second:
                         raise mismatched_operand(ready, ins, specs)
-                    table[ins[1]] = kernel(table[ins[2]], table[ins[3]])
-                    specs[ins[1]] = made
+                    table[result] = kernel(table[a], table[b])
+                    specs[result] = made
                 elif form == 1:
                     first, made = ready.short
-                    if specs[ins[2]] is not first:
+                    _, result, a = ins
+                    if specs[a] is not first:
                         raise mismatched_operand(ready, ins, specs)
-                    table[ins[1]] = kernel(table[ins[2]])
-                    specs[ins[1]] = made
+                    table[result] = kernel(table[a])
+                    specs[result] = made
                 elif form == FREED:
-                    table.pop(ins[1], None)  # its spec is dropped later, with many others
+                    table.pop(ins[FIRST_RESULT], None)  # its spec is dropped later, with many others
                 elif form == COLLECTIVE:
                     self._collective(values, ready, ins)
                 else:
@@ -142,7 +144,7 @@ class InstructionExecutor:
             if limit is not None and number > limit:
                 continue
             begin = partial(self._begin, values, ready, ins)
-            wait = OrphanedCollective(self.cancellation, values.client, ready.kind, ins[-1], number, begin)
+            wait = OrphanedCollective(self.cancellation, values.client, ready.kind, tag_of(ins), number, begin)
             try:
                 self._wait(values, ins, wait)
             except Exception as error:  # a collective may raise anything; its results then carry the cause
@@ -168,8 +170,8 @@ class InstructionExecutor:
             wrong: Exception = mismatched_operand(ready, ins, {i: values.specs.get(i) for i in ids if i in values.table})
             if values.client in self.cancellation.gone:  # the instructions that compute the operands were skipped
                 wrong = RemoteError(f"{ready.title} has no operands: its client has left")
-            operands = [a if isinstance(a, Broken) else self.failure(ready.title, wrong, ins[-1]) for a in operands]
-        return cast(PendingCollective, ready.run(operands, ins[-1]))
+            operands = [a if isinstance(a, Broken) else self.failure(ready.title, wrong, tag_of(ins)) for a in operands]
+        return cast(PendingCollective, ready.run(operands, tag_of(ins)))
 
     def settle(self, values: ClientValues, ins: Instruction, wait: PendingCollective) -> None:
         """Put the results of a collective that has ended into the table."""
@@ -226,7 +228,8 @@ class InstructionExecutor:
         if cause is None and isinstance(error, OperandFailed):
             cause = error.cause
         elif cause is None:
-            told = ins[1] if ins[1] > 0 else values.blamed.get(ins[1], values.within)
+            result = first_result(ins)
+            told = result if result > 0 else values.blamed.get(result, values.within)
             cause = self.failure(ready.title, error, told)
         for id, spec in by_result(ins, ready.results):
             values.table[id], values.specs[id] = cause, spec

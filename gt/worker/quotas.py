@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gt.errors import OutOfMemory
+from gt.program.code import first_result
 from gt.transport.messages import Came
 from gt.worker.client_values import Broken, ClientValues, Code, Moved
 from gt.worker.engine import Engine
@@ -31,11 +32,12 @@ def may_share(ready: Any) -> bool:
 def copied(values: ClientValues, ready: Any, ins: tuple[Any, ...], engine: Engine) -> int:
     """Bytes that such an instruction, which has run, has added: none where its result does lie there."""
     operands = [ins[i] for i in ready.tensor_positions]
-    arrays = [values.table.get(id) for id in (ins[1], *operands)]
+    result = first_result(ins)
+    arrays = [values.table.get(id) for id in (result, *operands)]
     if isinstance(arrays[0], (Broken, Moved, type(None))):
         return 0
     buffers = [engine.buffer(a)[0] for a in arrays if not isinstance(a, (Broken, Moved, type(None)))]
-    shares = buffers[0] in buffers[1:] and ins[1] not in operands  # a result in its operand's place has nothing to compare with
+    shares = buffers[0] in buffers[1:] and result not in operands  # a result in its operand's place has nothing to compare with
     return 0 if shares else sum(max(spec.nbytes, LEAST) for spec in ready.results)
 
 
@@ -137,11 +139,12 @@ class Quotas:
         self, quotas: list[Quota], values: ClientValues, ins: tuple[Any, ...], nbytes: int, engine: Engine, fail: Fail
     ) -> None:
         """The result of an instruction that has run turned out to be a copy. One that is over a quota does not stay."""
-        held_before, values.table[ins[1]] = values.table[ins[1]], Broken("OutOfMemory", "", ins[1])  # `held` leaves it out
+        id = first_result(ins)
+        held_before, values.table[id] = values.table[id], Broken("OutOfMemory", "", id)  # `held` leaves it out
         try:
             for quota in quotas:
                 quota.take(nbytes, engine)
-            values.table[ins[1]] = held_before
+            values.table[id] = held_before
         except OutOfMemory as exceeded:
             self.exceeded += 1
             values.over_quota += 1

@@ -155,7 +155,8 @@ def test_instructions_are_told_apart_by_their_number() -> None:
 ROOT = Path(__file__).parents[2] / "gt"
 COUNTING = re.compile(
     r"1 \+ ([\w.]+\.)?(outs|result_count)\b|1 \+ len\([\w.]*outs\)|"
-    r"\b(ins|call|code|instruction)\[1 ?[:+]|\b(ins|call|code)\[1 : 1 \+"
+    r"\b(ins|call|code|instruction)\[1 ?[:+]|\b(ins|call|code)\[1 : 1 \+|"
+    r"(?<![\w.])(ins|call|code|instruction)(\[0\])?\[-?[1-9]\d*\]"
 )
 
 
@@ -177,5 +178,8 @@ def test_the_rule_finds_such_lines() -> None:
         "ins[1 : 1 + use.outs]",
         "lead = 1 + len(kind.outs)",
         "zip(ins[1:], made)",
+        "entries[ins[1]]",
+        "tags[ins[-1]]",
+        "first = code[0][1]",
     ):
         assert COUNTING.search(line)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gt.ops import Kind
 from gt.ops.table import TABLE, infer
 from gt.program import Program
-from gt.program.code import Form, encoded
+from gt.program.code import Form, encoded, first_result
 from gt.spec import Spec, int32
 from gt.worker.engine import Engine
 from gt.worker.programs.compile import COLLECTIVE, Ready
@@ -95,7 +95,7 @@ class RecordedTrace:
 
     def instruction(self, number: int, call: tuple) -> tuple:
         self.call, self.replayed = call, False
-        tag = call[1] if self.ready.result_count else 0
+        tag = first_result(call) if self.ready.result_count else 0
         return encoded(number, call[self.results], (*(call[at] for at in self.used), tag))
 
     def _begin(self, operands: list[Any], tag: int) -> RecordedCall:

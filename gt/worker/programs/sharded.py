@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gt.program import Hole, Instruction, Program
-from gt.program.code import Form, encoded, free
+from gt.program.code import Form, encoded, first_result, free
 from gt.program.stretch import pick
 from gt.spec import Spec
 from gt.worker.engine import Engine
@@ -153,7 +153,7 @@ def unfold(space: Any, code: Iterable[tuple]) -> Iterator[tuple]:
     for ins in code:
         ready = kinds[ins[0]][2] if ins[0] in kinds else None
         if type(ready) is ShardedTrace:
-            space.within = ins[1] if ready.result_count else 0
+            space.within = first_result(ins) if ready.result_count else 0
             yield from ready.code(ins)
             space.within = 0
         else:
