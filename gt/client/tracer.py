@@ -12,7 +12,7 @@ from typing import Any
 from gt.client.early import Early
 from gt.client.periods import begin, periods
 from gt.client.repeats import MARK, Part, Repeats
-from gt.client.traces import Raw, Trace, Window, blame, define, equal, program_of
+from gt.client.traces import Raw, Trace, Window, blame, common_length, define, equal, program_of
 from gt.ops.table import Kind
 from gt.program import Program
 from gt.program.code import first_result, free, frees, is_client_kind, next_op, number_of, op_numbers, op_places
@@ -37,6 +37,7 @@ class Tracer:
         self.pieces: list[tuple] = []  # held back: the first instructions of a possible trace
         self.tokens: list[int] = []  # the first number of each
         self.stretch: list[tuple] = []  # sent since the last boundary
+        self.stretch_tokens: list[int] = []  # of its ops
         self.fresh = True  # at a boundary, where a known trace may begin
         self.ending = False  # after a boundary, where the frees of the stretch before it follow
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the most recently used last
@@ -138,10 +139,11 @@ class Tracer:
         sent = self.pieces[at:end]
         out += sent
         self.stretch += sent
+        self.stretch_tokens += op_numbers(self.tokens[at:end])
         if self.ending:
             return end + 1
         if len(self.stretch) > 2 * LONGEST:
-            self.stretch, self.probed = [], 0
+            self._begin_stretch()
         elif len(self.stretch) - self.probed >= UNROLL:
             self._find_period()
         return end
@@ -211,17 +213,10 @@ class Tracer:
             trace.misses += 1
         times = self.misses[why] = self.misses[why] + 1
         if times & (times - 1) == 0:  # at powers of two only: finding the line is slow
+            differing = places[min(common_length(tokens, candidates), have - 1)]
             result = blame(*refusal) if refusal else 0
-            self.lines[why] = self.asked_for(result or self._left(places, tokens, candidates))
+            self.lines[why] = self.asked_for(result or int(first_result(self.pieces[differing])))
         return at
-
-    def _left(self, places: list[int], tokens: list[int], candidates: list[Trace]) -> int:
-        """The result of the op at which the last candidate differed."""
-        common = 0
-        for trace in candidates:
-            pairs = zip(tokens, trace.tokens)
-            common = max(common, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
-        return int(first_result(self.pieces[places[min(common, len(places) - 1)]]))
 
     def _replay(self, trace: Trace, call: tuple, freed: Any, out: list[tuple], at: int, end: int) -> int:
         if not self.early.reached(trace, call, self.pieces[at:end], freed, out):
@@ -229,7 +224,7 @@ class Tracer:
             out += map(free, freed)
         self._count(trace)
         if self.stretch:
-            self.stretch, self.probed = [], 0
+            self._begin_stretch()
         return end
 
     def _count(self, trace: Trace) -> None:
@@ -263,9 +258,9 @@ class Tracer:
 
     def _close(self) -> None:
         """A boundary was reached: if this stretch has been seen before, it becomes a trace."""
-        stretch = self.stretch
-        self.stretch, self.probed, self.fresh, self.ending = [], 0, True, False
-        tokens = op_numbers(map(number_of, stretch))
+        stretch, tokens = self.stretch, self.stretch_tokens
+        self._begin_stretch()
+        self.fresh, self.ending = True, False
         size = self.size(tokens)
         if size >= SHORTEST and not self.plain.issuperset(tokens):
             stretch, tokens = self._traceable(stretch)
@@ -365,8 +360,12 @@ class Tracer:
             before, now = self.stretch[places[first] : places[middle]], self.stretch[places[middle] : places[end]]
             if self._learn(Window.of(before), Window.of(now)):
                 self.seen[tuple(tokens[middle:end])] = [before]
-            self.stretch, self.probed, self.ahead = [], 0, -behind % period
+            self._begin_stretch()
+            self.ahead = -behind % period
             return
+
+    def _begin_stretch(self) -> None:
+        self.stretch, self.stretch_tokens, self.probed = [], [], 0
 
     def held(self) -> int:
         """The number of instructions held back."""
@@ -378,7 +377,8 @@ class Tracer:
             known.clear()
         self.early.reset()
         self.repeats.clear()
-        self.stretch, self.probed, self.ahead, self.fresh, self.ending = [], 0, -1, False, False
+        self._begin_stretch()
+        self.ahead, self.fresh, self.ending = -1, False, False
 
     def take(self) -> tuple[tuple[TraceDef, ...], tuple[int, ...]]:
         """Definitions for the next batch, and numbers that will not be called again."""

@@ -223,3 +223,12 @@ def equal(a: Trace, b: Trace) -> bool:
         and a.values == b.values
         and a.topology.stretch.signature == b.topology.stretch.signature
     )
+
+
+def common_length(tokens: list[int], traces: list[Trace]) -> int:
+    """The number of ops up to the first that differs from the trace that fits longest."""
+    found = 0
+    for trace in traces:
+        pairs = zip(tokens, trace.tokens)
+        found = max(found, next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), trace.length)))
+    return found
