@@ -1303,7 +1303,7 @@ static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_NONE;
 }
 
-/* One form of a trace (Raw in traces.py): the expected roles of its instructions' elements, concatenated. */
+/* One form of a trace (TraceForm in traces.py): the expected roles of its instructions' elements, concatenated. */
 enum { TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST };
 
 typedef struct {

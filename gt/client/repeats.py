@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gt.client.early import LEAST, Early
-from gt.client.traces import Raw, Trace
+from gt.client.traces import Trace, TraceForm
 from gt.program.code import Encoded, first_result, free, number_of
 
 MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
 MOST = 64  # most batches that are remembered
 LONGEST = 512  # most instructions of one
-Part = tuple[int, int, Raw | None]  # instructions from one index to another, and the form of the trace that they are
+Part = tuple[int, int, TraceForm | None]  # instructions from one index to another, and the form of the trace that they are
 
 
 class Repeats:

@@ -12,7 +12,7 @@ from typing import Any
 from gt.client.early import Early
 from gt.client.periods import begin, periods
 from gt.client.repeats import MARK, Part, Repeats
-from gt.client.traces import Raw, Trace, Window, blame, common_length, define, equal, program_of
+from gt.client.traces import Trace, TraceForm, Window, blame, common_length, define, equal, program_of
 from gt.ops.table import Kind
 from gt.program import Program
 from gt.program.code import first_result, free, frees, is_client_kind, next_op, number_of, op_numbers, op_places
@@ -41,7 +41,7 @@ class Tracer:
         self.fresh = True  # at a boundary, where a known trace may begin
         self.ending = False  # after a boundary, where the frees of the stretch before it follow
         self.traces: OrderedDict[int, list[Trace]] = OrderedDict()  # by first token, the most recently used last
-        self.forms: dict[int, list[Raw]] = {}  # by first token, the longest first
+        self.forms: dict[int, list[TraceForm]] = {}  # by first token, the longest first
         self.seen: OrderedDict[tuple, list[list[tuple]]] = OrderedDict()  # stretches, by the tokens of their ops
         self.plain: set[int] = set()  # tokens of ops that may be part of a trace
         self.defined: list[Program] = []  # to be sent with the next batch
@@ -56,7 +56,7 @@ class Tracer:
         self.early = Early(number, kinds, self.programs, self.defined)
         self.repeats = Repeats(self.early)
         self.learned = False  # whether the current batch had a stretch that may become a trace, or changed one
-        self.matched: Raw | None = None  # the form that the last call was found by
+        self.matched: TraceForm | None = None  # the form that the last call was found by
         self.probed = 0  # length of the stretch at the last search for a period
         self.ahead = -1  # ops until the next period begins, if one was found
 
@@ -241,7 +241,7 @@ class Tracer:
         own = [f for f in forms if f.trace is trace]
         if len(own) >= FORMS:
             forms.remove(own[0])
-        forms.append(Raw(trace, pieces, self.kinds))
+        forms.append(TraceForm(trace, pieces, self.kinds))
         self.repeats.clear()
         forms.sort(key=lambda form: form.length, reverse=True)
 

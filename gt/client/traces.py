@@ -152,7 +152,7 @@ def program_of(trace: Trace, compiled: set[str] | frozenset[str], line: Callable
     )  # fmt: skip
 
 
-class Raw:
+class TraceForm:
     """One form of a trace, with frees and marks among its ops at fixed positions: matched without separating them."""
 
     def __init__(self, trace: Trace, pieces: list[tuple], kinds: dict[int, Kind]) -> None:

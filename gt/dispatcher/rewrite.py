@@ -10,7 +10,7 @@ from gt.dispatcher.flow import Flow
 from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.planning import Planning
 from gt.dispatcher.sharded_programs import ShardedProgram
-from gt.dispatcher.steps import Handed
+from gt.dispatcher.steps import SoloPlan
 from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, results_of
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
@@ -228,7 +228,7 @@ class Rewriter:
     def _chosen(self, client: Client, use: KindPlans | TracePlans, layouts: tuple, flow: Flow, same: tuple) -> Any:
         if isinstance(use, TracePlans):
             plan = Plan(None, ()) if sharding.signalled(client, use) else choose_trace(use, layouts)
-            return plan if plan.solo is None else Handed(plan.solo, tuple(map(Entry, plan.layouts, use.results)))
+            return plan if plan.solo is None else SoloPlan(plan.solo, tuple(map(Entry, plan.layouts, use.results)))
         where, living = None, [w.index for w in self.tables.staying(client)]
         if use.kind.signal:
             where = sharding.target(client, use.kind.signal, living, flow)
@@ -237,7 +237,7 @@ class Rewriter:
         plan = choose(use.kind, layouts, where, same, self.tables.hosts)
         if plan.solo is None:
             return sharding.bind(client, use, plan, flow)
-        return Handed(plan.solo, tuple(map(Entry, plan.layouts, use.results)))
+        return SoloPlan(plan.solo, tuple(map(Entry, plan.layouts, use.results)))
 
     def _define(self, client: Client, worker: int, use: KindPlans | TracePlans, flow: Flow) -> None:
         """Define a kind, or a trace and its kinds, on a worker that lacks the definition."""

@@ -115,7 +115,7 @@ class Draft:
         return Plan(None, layouts, tuple(self.extra), steps, relaid)
 
 
-class Handed:
+class SoloPlan:
     """The plan of an instruction that one worker gets unchanged; `entries` are those of its results."""
 
     __slots__ = ("solo", "entry", "entries")

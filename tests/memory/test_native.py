@@ -19,7 +19,7 @@ import gt
 from gt.client import compile, traces
 from gt.client.autograd import Port
 from gt.client.native import NATIVE
-from gt.client.traces import Raw, Window, define
+from gt.client.traces import TraceForm, Window, define
 from gt.ops.table import TABLE, infer
 from gt.program.code import FREE
 from gt.spec import Spec, float32
@@ -77,12 +77,12 @@ def stretch(first: int, a: int, b: int, number: float) -> list[tuple]:
     return [(1, x, a, b), (3, y, x, number), (FREE, x), (FREE, a), (2, z, y, b), (FREE, y), (FREE, first - 50)]
 
 
-def forms() -> tuple[Raw, Raw]:
+def forms() -> tuple[TraceForm, TraceForm]:
     """The same form, checked in C and in Python."""
     trace = define(9, KINDS, *(Window.of(stretch(*at)) for at in ((100, 60, 61, 0.5), (200, 160, 161, 0.25))))  # type: ignore[misc]
     assert trace is not None
-    made = Raw(trace, stretch(200, 160, 161, 0.25), KINDS)
-    plain = Raw.__new__(Raw)
+    made = TraceForm(trace, stretch(200, 160, 161, 0.25), KINDS)
+    plain = TraceForm.__new__(TraceForm)
     plain.__dict__.update({k: v for k, v in made.__dict__.items() if k != "call"})
     return made, plain
 

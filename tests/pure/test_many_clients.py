@@ -44,7 +44,7 @@ def question(serial: int) -> Batch:
     return Batch(serial, (), [(2, serial + 100, 1, 1), (0, serial + 99)], ((serial, serial + 100, PAIR),), True)
 
 
-class Talk:
+class BusyDispatcher:
     """A dispatcher with a worker; its invariants are checked once, at the end, as they are those of all clients."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def calls(what: Callable[[], Any]) -> int:
 
 
 def test_a_question_takes_the_same_calls_with_a_thousand_clients() -> None:
-    talk = Talk()
+    talk = BusyDispatcher()
 
     def measured(serial: int) -> tuple[int, int]:
         asked = calls(lambda: talk("c", question(serial)))
@@ -92,7 +92,7 @@ def test_a_question_takes_the_same_calls_with_a_thousand_clients() -> None:
 
 
 def test_idle_clients_are_not_looked_at_as_time_goes_by() -> None:
-    talk = Talk()
+    talk = BusyDispatcher()
     talk("w0", Attached(0, True, "c"))
     tick = talk.dispatcher.tick
     tick(1.0)
@@ -108,7 +108,7 @@ def test_idle_clients_are_not_looked_at_as_time_goes_by() -> None:
 
 
 def test_memory_of_a_thousand_clients_is_bounded_and_does_not_grow() -> None:
-    talk = Talk()
+    talk = BusyDispatcher()
     gc.collect()
     tracemalloc.start()
     try:

@@ -45,7 +45,7 @@ def test_connections_by_mail_grow_slower_than_the_square_of_the_members() -> Non
         assert connections < 2500, "39,800 with one level"
 
 
-class Talk:
+class MailNetwork:
     """Some workers that talk by mail, which this passes on. `crossed` counts pieces between hosts, `sent` all."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
@@ -90,13 +90,13 @@ def whole(name: str, shape: tuple[int, ...], *statics: Any) -> Kind:
     return infer(TABLE[name], (Spec(shape, float32), int), statics)
 
 
-def sums(talk: Talk) -> list[Kind]:
+def sums(talk: MailNetwork) -> list[Kind]:
     return [whole("all_reduce", (3,), talk.members, "sum") for _ in talk.members]
 
 
 @pytest.mark.parametrize("hosts", [UNEVEN, ("a", "a", "b", "b"), ("a",) * 5, tuple("abc"), SIX_HOSTS, CROWDED])
 def test_every_collective_gives_the_same_in_two_levels_as_in_one(hosts: tuple[str, ...]) -> None:
-    talk, n = Talk(hosts), len(hosts)
+    talk, n = MailNetwork(hosts), len(hosts)
     group, rng = talk.members, np.random.default_rng(0)
     terms = [rng.integers(-9, 9, (7, 2)).astype("f4") for _ in group]
     made = talk.run([whole("all_reduce", (7, 2), group, "max") for _ in group], [[t] for t in terms])
@@ -118,9 +118,9 @@ def test_every_collective_gives_the_same_in_two_levels_as_in_one(hosts: tuple[st
 
 def test_fewer_bytes_cross_between_hosts_than_in_one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     operands = [[np.full(3, float(i), "f4")] for i in range(8)]
-    levels = Talk(("a", "b") * 4)
+    levels = MailNetwork(("a", "b") * 4)
     first = levels.run(sums(levels), operands)
-    flat = Talk(("a", "b") * 4)
+    flat = MailNetwork(("a", "b") * 4)
     monkeypatch.setattr("gt.worker.collectives.mail.sets_by_mail", lambda members, host: None)
     second = flat.run(sums(flat), operands)
     assert all(np.allclose(a[0], b[0]) for a, b in zip(first, second))
@@ -128,7 +128,7 @@ def test_fewer_bytes_cross_between_hosts_than_in_one_level(monkeypatch: pytest.M
 
 
 def test_between_six_hosts_of_eight_workers_one_tensor_crosses_for_each_pair_of_hosts() -> None:
-    talk = Talk(SIX_HOSTS)
+    talk = MailNetwork(SIX_HOSTS)
     made = talk.run(sums(talk), [[np.full(3, float(i), "f4")] for i in talk.members])
     assert all(out.tolist() == [48 * 47 / 2] * 3 for (out,) in made)
     assert talk.crossed == 6 * 5 and talk.sent == 6 * 5 + 2 * (48 - 6), "2,256 in one level"
@@ -136,7 +136,7 @@ def test_between_six_hosts_of_eight_workers_one_tensor_crosses_for_each_pair_of_
 
 @pytest.mark.parametrize("broken", range(6))
 def test_a_part_that_could_not_be_made_fails_the_collective_everywhere(broken: int) -> None:
-    talk = Talk(UNEVEN)
+    talk = MailNetwork(UNEVEN)
     cause = Broken("RemoteError", "no room for it", 3)
     works = talk.begin(sums(talk), [[cause if i == broken else np.ones(3, "f4")] for i in talk.members], 7)
     talk.deliver(works)
@@ -149,7 +149,7 @@ def test_a_part_that_could_not_be_made_fails_the_collective_everywhere(broken: i
     assert all(out.tolist() == [6.0] * 3 for (out,) in after), "the next is in step"
 
 
-def ended(works: Sequence[PendingCollective], talk: Talk) -> list[type[Exception] | None]:
+def ended(works: Sequence[PendingCollective], talk: MailNetwork) -> list[type[Exception] | None]:
     """How each collective ends: the type of its error, or None."""
     found: dict[int, type[Exception] | None] = {}
     for _ in range(4):
@@ -167,7 +167,7 @@ def ended(works: Sequence[PendingCollective], talk: Talk) -> list[type[Exception
 
 @pytest.mark.parametrize("gone", range(6))
 def test_the_loss_of_a_member_ends_the_collective_of_all_others_and_no_later_one(gone: int) -> None:
-    talk = Talk(UNEVEN)
+    talk = MailNetwork(UNEVEN)
     kinds = sums(talk)
     works = [talk.workers[i].begin("c", kinds[i], [np.ones(3, "f4")], 7) for i in talk.members if i != gone]
     talk.deliver(works)
@@ -181,7 +181,7 @@ def test_the_loss_of_a_member_ends_the_collective_of_all_others_and_no_later_one
 
 @pytest.mark.parametrize("late", range(6))
 def test_one_that_gives_up_leaves_the_others_in_step(late: int) -> None:
-    talk = Talk(UNEVEN)
+    talk = MailNetwork(UNEVEN)
     operands = [[np.ones(3, "f4")] for _ in talk.members]
     works = talk.begin(sums(talk), operands, 7)
     works[late].give_up("it took too long")
@@ -207,7 +207,7 @@ def test_a_message_names_a_few_of_many_workers() -> None:
 
 def test_a_group_is_wide_beyond_the_size_of_one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(two_level, "WIDE", 4)
-    talk = Talk(("a",) * 9)
+    talk = MailNetwork(("a",) * 9)
     made = talk.run(sums(talk), [[np.full(3, float(i), "f4")] for i in talk.members])
     assert all(out.tolist() == [36.0] * 3 for (out,) in made) and talk.workers[0].ways == {"mail in two levels": 1}
     assert talk.sent == 2 * 6 + 3 * 2, "to each first member and back, and between those"

@@ -366,10 +366,10 @@ class _Collective:
         # References of the worker's table, of `operands` and of this call: no other value shares the tensor.
         alone = self.cause is not None or len(self.operands) == 1 and sys.getrefcount(self.operands[0]) <= 3
         engine = self.collectives.engine
-        moves = group.moves(engine, self.client, self.kind, self.tag)
-        part = Part(self.kind, self.collectives.index, torch_transport.TorchArrays(engine, group.nccl, alone), moves)
+        transport = group.transport(engine, self.client, self.kind, self.tag)
+        part = Part(self.kind, self.collectives.index, torch_transport.TorchArrays(engine, group.nccl, alone), transport)
         self.work, self.finish = begin(part, self.operands, self.cause is not None)
-        self.collectives.ways[moves.way] += 1
+        self.collectives.ways[transport.way] += 1
 
     def result(self) -> list[Any]:
         if not self._alive():

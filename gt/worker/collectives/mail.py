@@ -15,7 +15,7 @@ from gt.transport.addresses import host_key
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
 from gt.worker.client_values import Broken
 from gt.worker.collectives.mail_transport import HostArrays, Mailbox, MailTransport, MailWork, OperandFailed
-from gt.worker.collectives.ops import Moves, Part, begin
+from gt.worker.collectives.ops import Part, Transport, begin
 from gt.worker.collectives.two_level import Stages, TwoLevel, sets_by_mail
 from gt.worker.engine import Engine
 from gt.worker.peer_names import worker_peer
@@ -145,7 +145,7 @@ class MailCollectives(Mailbox):
         """Take part in a collective that was already given up here: without data, and waiting for nobody."""
         _MailCollective(self, client, kind, [cause] * len(kind.tensor_operands), tag).work.abandon(cause)
 
-    def moves(self, client: str, kind: Kind, tag: int, cause: Broken | None) -> Moves:
+    def transport(self, client: str, kind: Kind, tag: int, cause: Broken | None) -> Transport:
         """The transport of one collective: in two levels if its members are on several hosts, or many."""
         members: Members = kind.settings["group"]
         sets = sets_by_mail(members, lambda m: self.hosts.get(m, "")) if "sends" not in kind.settings else None
@@ -161,9 +161,9 @@ class MailCollectives(Mailbox):
         inside, between = level(own), level(firsts)
 
         def spoil(cause: Broken) -> None:
-            for moves in (inside, between):
-                if moves is not None:
-                    moves.cause = moves.cause or cause
+            for transport in (inside, between):
+                if transport is not None:
+                    transport.cause = transport.cause or cause
 
         ranks = tuple(tuple(map(members.index, there)) for there in sets)
         blank = lambda like, n: np.empty(n, like.dtype)  # noqa: E731
@@ -179,9 +179,9 @@ class _MailCollective:
     def __init__(self, collectives: MailCollectives, client: str, kind: Kind, operands: list[Any], tag: int) -> None:
         self.collectives, self.kind, self.tag = collectives, kind, tag
         cause = failed_operand(operands, tag)
-        moves = collectives.moves(client, kind, tag, cause)
-        self.way = moves.way
-        part = Part(kind, collectives.index, HostArrays(collectives.engine), moves)
+        transport = collectives.transport(client, kind, tag, cause)
+        self.way = transport.way
+        part = Part(kind, collectives.index, HostArrays(collectives.engine), transport)
         work, self.finish = begin(part, list(operands), cause is not None)
         assert isinstance(work, (MailWork, Stages))
         self.work = work

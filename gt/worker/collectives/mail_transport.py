@@ -125,7 +125,7 @@ class Mailbox:
 
 
 class MailTransport:
-    """The transport of one collective: see `Moves`. A worker whose operand failed sends its `cause` in place of data."""
+    """The transport of one collective: see `Transport`. A worker whose operand failed sends its `cause` in place of data."""
 
     way = "mail"
 
@@ -235,25 +235,25 @@ def _like(array: np.ndarray, frame: Any) -> np.ndarray:
 class MailWork:
     """A collective in progress: done when a piece of each source has arrived. See `Work`."""
 
-    def __init__(self, moves: MailTransport, sources: list[int], fill: Fill) -> None:
-        self.moves, self.sources, self.fill = moves, sources, fill
+    def __init__(self, transport: MailTransport, sources: list[int], fill: Fill) -> None:
+        self.transport, self.sources, self.fill = transport, sources, fill
 
     def done(self) -> bool:
-        came = self.moves.mailbox.came
+        came = self.transport.mailbox.came
         return all(came.get(w) for w in self.sources)
 
     def abandon(self, cause: Broken) -> None:
         """Ignore the pieces that have arrived or will arrive. This worker's pieces are already sent."""
-        self.moves.mailbox.give_up(self.sources)
+        self.transport.mailbox.give_up(self.sources)
 
     def wait(self) -> None:
         """Read the pieces; raise the cause if a member's operand failed."""
-        moves, frames = self.moves, {}
-        cause = moves.cause
+        transport, frames = self.transport, {}
+        cause = transport.cause
         for worker in self.sources:
-            piece, frames[worker] = moves.mailbox.take(worker)
-            if (piece.client, piece.tag) != (moves.client, moves.tag):
-                at = f"tensor {piece.tag} of {piece.client}, this one at {moves.tag} of {moves.client}"
+            piece, frames[worker] = transport.mailbox.take(worker)
+            if (piece.client, piece.tag) != (transport.client, transport.tag):
+                at = f"tensor {piece.tag} of {piece.client}, this one at {transport.tag} of {transport.client}"
                 raise ProtocolError(f"expected worker {worker} at the same collective, found it at {at}")
             if piece.why:
                 cause = cause or Broken(piece.error, piece.why, piece.tensor)

@@ -19,7 +19,7 @@ class Work(Protocol):
         """Once done: write the received data, or raise the error."""
 
 
-class Moves(Protocol):
+class Transport(Protocol):
     """A transport: the operations of a group. All arrays are contiguous, and, except for `reduce` and `scatter`, bytes."""
 
     way: str
@@ -78,7 +78,7 @@ class Part(NamedTuple):
     kind: Kind
     worker: int  # its index
     arrays: Arrays
-    moves: Moves
+    transport: Transport
 
     @property
     def group(self) -> tuple[int, ...]:
@@ -107,7 +107,7 @@ def all_reduce(part: Part, *tensors: Any) -> Begun:
     def finish() -> list[Any]:
         return [arrays.result(p, s) for p, s in zip(_cut_up(back(flat).reshape(-1), [s.numel for s in specs]), specs)]
 
-    return part.moves.reduce(flat, part.kind.settings["reduce"]), finish
+    return part.transport.reduce(flat, part.kind.settings["reduce"]), finish
 
 
 def reduce_scatter(part: Part, *tensors: Any) -> Begun:
@@ -116,7 +116,7 @@ def reduce_scatter(part: Part, *tensors: Any) -> Begun:
     sizes = [sum(_numel(p.shape) for p in each) for each in pieces]
     in_order = len(tensors) == 1 and axis == 0  # the parts are already consecutive
     data = tensors[0].reshape(-1) if in_order else arrays.joined([p.reshape(-1) for each in pieces for p in each])
-    work, made = part.moves.scatter(data, sizes, part.kind.settings["reduce"])
+    work, made = part.transport.scatter(data, sizes, part.kind.settings["reduce"])
     return work, lambda: [arrays.result(p, o) for p, o in zip(_cut_up(made(), [o.numel for o in outs]), outs)]
 
 
@@ -131,7 +131,7 @@ def all_gather(part: Part, tensor: Any) -> Begun:
         _piece(padded, axis, 0, tensor.shape[axis])[...] = tensor
         tensor = padded
     everyone = arrays.blank((n, *shape), out.dtype)
-    work = part.moves.gather(arrays.as_bytes(everyone), arrays.as_bytes(tensor))
+    work = part.transport.gather(arrays.as_bytes(everyone), arrays.as_bytes(tensor))
 
     def finish() -> list[Any]:
         if axis == 0 and size == n * most:
@@ -145,10 +145,10 @@ def all_gather(part: Part, tensor: Any) -> Begun:
 def broadcast(part: Part, *tensors: Any) -> Begun:
     arrays = part.arrays
     if tensors:
-        return part.moves.spread(arrays.as_bytes(tensors[0])), list
+        return part.transport.spread(arrays.as_bytes(tensors[0])), list
     out = part.kind.outs[0]
     taken = arrays.blank(out.shape, out.dtype)
-    return part.moves.spread(arrays.as_bytes(taken)), lambda: [arrays.result(taken, out)]
+    return part.transport.spread(arrays.as_bytes(taken)), lambda: [arrays.result(taken, out)]
 
 
 def exchange(part: Part, *tensors: Any) -> Begun:
@@ -188,7 +188,7 @@ def _swap(part: Part, sends: list[Any], shapes: list[Shape], dtype: DType) -> tu
     parts = [arrays.as_bytes(s) for s in sends]
     filled = [p for p in parts if len(p)]
     data = filled[0] if len(filled) == 1 else arrays.joined(parts)
-    work = part.moves.swap(out, data, sizes, [len(p) for p in parts])
+    work = part.transport.swap(out, data, sizes, [len(p) for p in parts])
     return work, lambda: [arrays.as_elements(p, s, dtype) for p, s in zip(_cut_up(out, sizes), shapes)]
 
 

@@ -22,7 +22,7 @@ Steps = Generator[Publication, dict[int, int], None]  # is sent the addresses of
 
 
 class PeerMemoryGroup:
-    """The transport by peer memory: see `Moves`."""
+    """The transport by peer memory: see `Transport`."""
 
     way = "memory"
 

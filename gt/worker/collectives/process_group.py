@@ -15,7 +15,7 @@ from gt.transport.messages import Peer, Reached
 from gt.transport.process_memory import Inbox, PeerProcess
 from gt.worker.collectives.mail_transport import Mailbox, MailTransport
 from gt.worker.collectives.members import name_of, reached
-from gt.worker.collectives.ops import Moves
+from gt.worker.collectives.ops import Transport
 from gt.worker.collectives.two_level import Sets, TwoLevel, hosts_agreed
 from gt.worker.engine import Engine
 
@@ -51,7 +51,7 @@ class Group:
         self.near: dict[int, tuple[int, ...]] = {}  # the members whose memory each member can read, including itself
         self.announced = False  # whether the peers know `own`
         self.way = ""  # the chosen way; "" until all members have announced theirs
-        self.made: Moves | None = None
+        self.made: Transport | None = None
         self.failed: Exception | None = None
         self.records: Callable[[Kind], Callable[..., Any]] | None = None
         self._start(self._find)
@@ -113,7 +113,7 @@ class Group:
         self.waker()
 
     def _two_level(self, hosts: Sets) -> TwoLevel:
-        """Peer memory inside a host. Between hosts each collective has a transport of its own: see `moves`."""
+        """Peer memory inside a host. Between hosts each collective has a transport of its own: see `transport`."""
         ranks = tuple(tuple(map(self.members.index, there)) for there in hosts)
         here, inside = next(i for i, there in enumerate(ranks) if self.rank in there), None
         if len(ranks[here]) > 1:
@@ -123,7 +123,7 @@ class Group:
             inside = torch_transport.PeerMemoryGroup(hosts[here], mine, peers, self.inbox, self.generation, self.members)
         return TwoLevel("hosts", ranks, self.rank, inside, None, lambda like, n: like.new_empty(n))
 
-    def moves(self, engine: Engine, client: str, kind: Kind, tag: int) -> Moves:
+    def transport(self, engine: Engine, client: str, kind: Kind, tag: int) -> Transport:
         """The transport of one collective."""
         assert self.made is not None
         firsts = tuple(there[0] for there in self.hosts or ())

@@ -75,7 +75,7 @@ class TorchArrays:
 
 
 class TorchMail:
-    """The mail transport for PyTorch's tensors, between the first members of hosts: see `Moves`."""
+    """The mail transport for PyTorch's tensors, between the first members of hosts: see `Transport`."""
 
     way = "mail"
 

@@ -105,10 +105,10 @@ class RecordedCollectives:
 
     def __init__(self, engine: Engine, worker: int, group: Distributed) -> None:
         self.worker, self.arrays = worker, TorchArrays(engine, True, False)
-        self.moves = Distributed(group.made, "recorded", group.waker)
+        self.transport = Distributed(group.made, "recorded", group.waker)
 
     def __call__(self, kind: Kind) -> Callable[..., Any]:
-        part = Part(kind, self.worker, self.arrays, self.moves)
+        part = Part(kind, self.worker, self.arrays, self.transport)
 
         def run(*operands: Any) -> Any:
             work, finish = begin(part, [o for o, spec in zip(operands, kind.ins) if isinstance(spec, Spec)], False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gt.worker.client_values import Broken
 from gt.worker.collectives.mail_transport import OperandFailed
-from gt.worker.collectives.ops import Moves, Work
+from gt.worker.collectives.ops import Transport, Work
 
 WIDE = 16  # most members of a collective by mail in one level, as every pair has a connection
 Members = tuple[int, ...]
@@ -83,13 +83,13 @@ class Stages:
 
 
 class TwoLevel:
-    """One member's transport: see `Moves`. `inside` is the transport of its own set, None if it is alone there; `between` that
-    of the first members of all sets, None if it is not one of them. `ranks` are the group ranks of each set's members; the
+    """One member's `Transport`. `inside` is the transport of its own set, None if it is alone there; `between` that of the
+    first members of all sets, None if it is not one of them. `ranks` are the group ranks of each set's members; the
     group's first member is the first of the first set. An exchange has no levels: bytes are sent to their destination directly.
     `blank(like, n)` makes an array of n elements."""
 
     def __init__(
-        self, way: str, ranks: Sets, rank: int, inside: Moves | None, between: Moves | None,
+        self, way: str, ranks: Sets, rank: int, inside: Transport | None, between: Transport | None,
         blank: Callable[[Any, int], Any], spoil: Callable[[Broken], None] = lambda cause: None,
     ) -> None:  # fmt: skip
         self.way, self.ranks, self.rank, self.inside, self.between = way, ranks, rank, inside, between
