@@ -13,7 +13,7 @@ LARGE = 1 << 20  # bytes from which a tensor is sharded
 
 
 def home(tables: Tables, client: Client) -> int | None:
-    """The worker for a client's tensors: the earliest of those that are home to the fewest clients. None until all expected
+    """The worker for a client's tensors: the earliest with the fewest clients at home. None until all expected
     workers have joined."""
     living = tables.staying(client)
     if not living or len(tables.workers) < tables.expected:

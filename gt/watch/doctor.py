@@ -1,4 +1,4 @@
-"""`gt doctor`: what slows a program, at the user's lines, from a log, a capture or a block of a script."""
+"""`gt doctor`: the slow lines of a program, from a log, a capture or a block of a script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gt.watch.shares import shares
 from gt.watch.stats import amount
 from gt.watch.timeline import merged
 
-SUMMARY = "find what slows a program, from its log, or what this machine lacks"
+SUMMARY = "find the slow lines of a program, from its log, or shortages of this machine"
 REPEATED = 3  # least count of an event that is reported as repeated
 LEAST_SHARE = 0.05  # least share of a run's time that is reported
 LEAST_UPLOAD = 4096  # least bytes of an array whose repeated uploads are reported
@@ -153,7 +153,7 @@ def stalls(recording: Recording) -> Iterator[Finding]:
                 1.0,
                 line,
                 item.text,
-                "look at the workers that did not join the collective: `gt top` shows what each one runs",
+                "look at the workers that did not join the collective: `gt top` shows the op of each",
             )
 
 

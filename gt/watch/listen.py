@@ -108,7 +108,7 @@ SERVER = re.compile(r"\d{1,5}|[0-9a-f]{16}")  # the file name of a dispatcher's 
 
 
 def local_servers() -> list[str]:
-    """Addresses of this user's listening dispatchers on this host, the latest first, including those that scripts started
+    """Addresses of this user's listening dispatchers on this host, the latest first, including dispatchers that scripts started
     implicitly."""
     folder, found = Path(own_folder()), []
     for path in folder.iterdir() if folder.is_dir() else ():

@@ -75,7 +75,7 @@ class LogLines:
 
 
 def screen() -> Screen:
-    """What this process writes to."""
+    """The stream that this process writes to."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:

@@ -9,9 +9,9 @@ Described = dict[str, str]
 
 WORKER: Described = {
     "index": "the worker's number: the order in which it joined",
-    "engine": "what the worker computes with",
+    "engine": "the library of the worker's kernels",
     "device": "the device it computes on",
-    "base": "the engine that runs what this one does not; empty where it runs everything itself",
+    "base": "the engine of all ops that this one lacks; empty where it runs all ops itself",
     "fell_back": "backends that were asked for and not available, each with the reason",
     "ops": "how often each op ran, by name; ops inside programs included",
     "instructions": "all of these together",
@@ -20,7 +20,7 @@ WORKER: Described = {
     "clients": "clients that have values on this worker",
     "bytes": "memory in use on the device; on a CPU, by the process",
     "bytes_total": "memory that there is",
-    "traces": "what became of programs, by name: the next table",
+    "traces": "statistics of programs, by name: the next table",
     "failures": "instructions that failed",
     "dropped": "messages that could not be carried out",
     "runs": "messages with instructions that the worker received",
@@ -41,7 +41,7 @@ WORKER: Described = {
     "lane_runs": "messages of the dispatcher that came over its lane, past ZMQ",
     "spins": "waits for messages that ended before the worker slept, as it looked again and again (GT_SPIN)",
     "lane_answers": "answers to clients that went over lanes",
-    "shares": "for each client, what it had of this worker: the table below",
+    "shares": "for each client, its share of this worker: the table below",
 }
 TRACES: Described = {
     "traces": "programs made of traces",
@@ -52,7 +52,7 @@ TRACES: Described = {
     "sharded_programs": "programs with collectives inside",
     "sharded_calls": "calls of those",
     "sharded_collectives": "collectives that ran inside of them",
-    "collective_graph_calls": "of these calls, those that ran as one CUDA graph with the collectives inside",
+    "collective_graph_calls": "of these calls, the ones that ran as one CUDA graph with the collectives inside",
     "numpy_calls": "calls that NumPy ran for a worker on PyTorch",
     "compiling": "programs that a compiler has at this moment",
     "compiled": "programs with a compiled form",
@@ -93,7 +93,7 @@ REPLAY: Described = {
     "units": "programs made of instructions in a row",
     "unit_calls": "calls of those",
     "sharded_calls": "calls of programs with collectives inside",
-    "collective_graph_calls": "of these, those that ran as one CUDA graph with the collectives inside",
+    "collective_graph_calls": "of these, the ones that ran as one CUDA graph with the collectives inside",
     "numpy_calls": "calls that NumPy ran for a worker on PyTorch",
     "compiling": "programs that a compiler has at this moment",
     "compiled": "programs with a compiled form or a CUDA graph",

@@ -56,7 +56,7 @@ class Graph:
         self.fixed = [True] * program.inputs  # inputs that were the same array each time
         self.links: dict[int, int] = {}  # input <- result of the call before
         self.before: dict[int, int] = {}  # id -> result, of the call before
-        self.function: Callable[..., tuple] | None = None  # what is recorded, where that is given
+        self.function: Callable[..., tuple] | None = None  # the function to record, if one is given
         self.captured: Callable[..., tuple] | None = None  # the function, between the first run and the last capture
         self.numbers: GraphNumbers | None = None
         self.rises = Rises()  # of the numbers that it was called with

@@ -35,7 +35,7 @@ class GraphNumbers:
     launch of a small graph."""
 
     def __init__(self, numbers: tuple, at: torch.device, rises: tuple[int, ...] | None = None) -> None:
-        self.last: tuple | None = None  # what lies on the device
+        self.last: tuple | None = None  # the numbers on the device
         self.rises = rises if rises is not None and any(rises) else None
         self.added = torch.tensor(self.rises or (), dtype=torch.int64, device=at)
         self.at, self.slot = at, 0
@@ -65,7 +65,7 @@ class GraphNumbers:
         self.last, self.slot = numbers, (slot + 1) % SLOTS
 
     def rise(self) -> None:
-        """Add what the whole numbers rise by; recorded at the end of the graph."""
+        """Add the steps of the whole numbers; recorded at the end of the graph."""
         if self.rises is not None:
             self.vectors[1].add_(self.added)
 

@@ -30,7 +30,7 @@ class GraphRecording:
         again = []
         for j in held:
             buffer = self.copies.get(j)
-            if buffer is None or table.get(self.copied[j]) is buffer:  # whoever holds what lies there keeps it
+            if buffer is None or table.get(self.copied[j]) is buffer:  # the holder of the buffer keeps it
                 if buffer is not None:
                     buffer.lent = False
                 self.copies[j] = contiguous(self.results[j])
