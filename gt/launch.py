@@ -117,16 +117,19 @@ class Children:
         self.workers.append(self.start("gt.worker", *args, keys=keys, **environment))
         return self.workers[-1]
 
-    def keep_worker(self, start: Callable[[], subprocess.Popen], tell: Callable[[str], None]) -> None:
+    def keep_worker(
+        self, start: Callable[[], subprocess.Popen], tell: Callable[[str], None], joined: Callable[[int], bool]
+    ) -> None:
         """Start a worker, and another in its place whenever it fails, until `close`. One that again and again fails as soon as
-        it is started is given up."""
+        it is started is given up, unless the process of this id had `joined`: what ended it then may be a client's kernel, and
+        no client may take a worker from the others."""
 
         def watch(process: subprocess.Popen) -> None:
             failed = 0
             while True:
                 began = time.monotonic()
                 status = process.wait()
-                failed = failed + 1 if time.monotonic() - began < AT_ONCE else 1
+                failed = failed + 1 if time.monotonic() - began < AT_ONCE and not joined(process.pid) else 1
                 with self.lock:
                     if self.closing or status == 0:
                         return

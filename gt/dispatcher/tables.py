@@ -270,6 +270,10 @@ class Tables:
         self.hosts.add(worker.index, host_key(worker.host, worker.remote))
         self.there = None
 
+    def has_joined(self, pid: int) -> bool:
+        """Whether a process was ever a worker here."""
+        return any(w.pid == pid for w in self.workers)
+
     def living(self) -> list[WorkerState]:
         return [w for w in self.workers if w.alive]
 

@@ -222,9 +222,8 @@ def serve(args: argparse.Namespace) -> int:
         for i in range(args.workers):
             name = f"worker-{i}" if args.config else ""  # the name by which a worker, or its replacement, is given to users
             where = f"{host_for_workers(args)}:{args.port}"
-            children.keep_worker(
-                partial(children.worker, where, known, args.backend, args.workers, i, name, **plain), server.core.reports.tell
-            )
+            start = partial(children.worker, where, known, args.backend, args.workers, i, name, **plain)
+            children.keep_worker(start, server.core.reports.tell, server.core.tables.has_joined)
         try:
             server.run(until=told)
         except (KeyboardInterrupt, SystemExit):

@@ -272,7 +272,7 @@ class Streams(ClientStreams):
     def pair(self) -> Any:
         return (self, self)
 
-    def _mark(self, timed: bool = False) -> Any:
+    def _mark(self, spare: list[Any], timed: bool = False) -> Any:
         return Event(self.now)
 
     def turn(self, client: str, ms: float, calls: int = 99, alone: bool = False) -> int:

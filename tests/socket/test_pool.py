@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from processes import Processes, until
 import gt
 from gt import errors
 from gt.client.here import here
+from gt.launch import GIVE_UP, Children
 from gt.transport.auth import Keys, reach
 from gt.transport.messages import VERSION, Attach, Batch, Bye, Hello, Join, decode, encode
 
@@ -135,3 +139,23 @@ def test_a_worker_that_aborts_is_replaced_and_only_those_with_values_there_are_t
     again = processes.script(WAITING, f"localhost:{port}").says("ready")
     again.go()
     again.says("read 3000.0")
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_worker_is_given_up_if_it_never_joins_and_not_if_clients_kernels_end_it(joined: bool) -> None:
+    said, enough = list[str](), threading.Event()
+
+    def tell(line: str) -> None:
+        said.append(line)
+        if "given up" in line or len(said) > 2 * GIVE_UP:
+            enough.set()
+
+    with Children() as children:
+
+        def start() -> subprocess.Popen:
+            children.processes.append(subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"]))
+            return children.processes[-1]
+
+        children.keep_worker(start, tell, lambda pid: joined)
+        assert enough.wait(60)
+    assert any("given up" in line for line in said) is not joined, said

@@ -90,6 +90,7 @@ class ClientStreams:
         self.launched = 0  # calls in the turn at hand
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
+        self.spare: list[Any] = []  # events of answers that were sent
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
             deque()
         )  # client, event, and the function that makes the answer after it
@@ -130,11 +131,13 @@ class ClientStreams:
             last = self.order.turns[-1]
             if last.client != client and not last.done:
                 self.pair()[0].wait_event(last.ends)
-        self.began, self.launched = self._mark(timed=True), 0
+        self.began, self.launched = self._mark(self.time.spare, timed=True), 0
 
     def end(self, client: str) -> None:
         self.use(client)
-        turn = self.time.add(client, self.began, self._mark(timed=True), self.launched, client in self.preferred)
+        turn = self.time.add(
+            client, self.began, self._mark(self.time.spare, timed=True), self.launched, client in self.preferred
+        )
         if self.launched:
             self.flights.setdefault(client, InFlight()).add(turn)
             if self.ordered and client not in self.preferred:
@@ -179,7 +182,7 @@ class ClientStreams:
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:
         """Send an answer once the device has executed all kernels launched so far."""
-        self.answers.append((client, self._mark(), answer))
+        self.answers.append((client, self._mark(self.spare), answer))
 
     def answered(self) -> list[Any]:
         """The answers whose events are done. Streams may overtake one another, the answers of one client may not."""
@@ -192,6 +195,7 @@ class ClientStreams:
                 kept.append((client, event, answer))
             else:
                 found.append(answer())
+                self.spare.append(event)
         self.answers = kept
         return found
 
@@ -208,8 +212,7 @@ class ClientStreams:
         host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
         return host.copy_(array, non_blocking=True)
 
-    def _mark(self, timed: bool = False) -> Any:
-        spare = self.time.spare
-        event = spare.pop() if timed and spare else torch.cuda.Event(enable_timing=timed)
+    def _mark(self, spare: list[Any], timed: bool = False) -> Any:
+        event = spare.pop() if spare else torch.cuda.Event(enable_timing=timed)
         event.record(self.pair()[0])  # which is the current stream; to ask PyTorch for that takes longer than to record
         return event
