@@ -16,7 +16,8 @@ from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Wa
 from gt.transport.messages import VERSION, Batch
 
 REPORT_INTERVAL = 0.2  # seconds between reports
-MAX_HELD = 1 << 10  # most events kept for the next report
+MAX_HELD = 1 << 10  # most events, and batches, kept for the next report
+MAX_LINES = 1 << 16  # results whose lines one event has
 SAMPLED = 1 << 15  # bytes at either end of an array, and as many between, in its fingerprint
 
 
@@ -27,15 +28,24 @@ class ClientReports:
         self.level, self.clock, self.session = level, clock, session
         self.events: list[Any] = []
         self.due = 0.0
-        self.known: dict[tuple[Any, int], str] = {}  # lines by code and offset
+        self.waits: dict[str, tuple[float, float, int, int]] = {}  # by line: first, seconds, bytes and count
+        self.ids: list[int] = []  # of results, and for each its line's place in `table`
+        self.lines: list[int] = []
+        self.table: dict[str, int] = {}
+        self.sent: list[tuple[int, float]] = []  # serials and times of the batches of these results
+        self.known: dict[tuple[int, int], tuple[str, Any]] = {}  # by the code's id (hashing it is slow) and offset
         self.traced: Any = None
 
     def waited(self, began: float, nbytes: int) -> None:
         """A reader has received its value."""
-        now = self.clock()
+        now, line = self.clock(), self._line(*origin(1))
         with self.session.lock:
-            self._add(Waited("", began, now - began, self._line(*origin(1)), nbytes))
-            self.send(now)
+            if self.level < EVERY:
+                first, seconds, size, count = self.waits.get(line, (began, 0.0, 0, 0))
+                self.waits[line] = first, seconds + now - began, size + nbytes, count + 1
+            else:
+                self._add(Waited("", began, now - began, line, nbytes))
+            self._send_due(now)
 
     def loaded(self, began: float, data: np.ndarray) -> None:
         """Bytes were uploaded."""
@@ -45,26 +55,40 @@ class ClientReports:
         """Send a batch, and add the lines of its instructions."""
         at = self.clock()
         self.session.link.send(batch)
-        if self.level < EVERY:
-            return
-        asked, offsets = self.session.asked_code, self.session.asked_at
-        ids: list[int] = []
-        lines: list[int] = []
-        table: dict[str, int] = {}
-        for ins in batch.code:
-            if is_client_kind(ins[0]) and type(id := first_result(ins)) is int and asked[id % RING] is not None:
-                ids.append(id)
-                line = self._line(asked[id % RING], offsets[id % RING])
-                lines.append(table.setdefault(line, len(table)))
-        if len(table) < 1 << 16:
-            packed = array("q", ids).tobytes(), array("H", lines).tobytes()
-            self._add(Lines("", *packed, tuple(table), at, batch.serial))
+        if self.level >= EVERY:
+            self._add_lines(batch, at)
+        self._send_due(at)
 
-    def send(self, now: float, late: bool = False) -> None:
+    def _add_lines(self, batch: Batch, at: float) -> None:
+        asked, offsets = self.session.asked_code, self.session.asked_at
+        table, ids, lines = self.table, self.ids, self.lines
+        for ins in batch.code:
+            if is_client_kind(ins[0]) and type(id := first_result(ins)) is int and (code := asked[id % RING]) is not None:
+                line = self._line(code, offsets[id % RING])
+                ids.append(id)
+                lines.append(table.setdefault(line, len(table)))
+        self.sent.append((batch.serial, at))
+        if len(ids) > MAX_LINES or len(table) > MAX_HELD or len(self.sent) >= MAX_HELD:
+            self._flush_lines()
+
+    def _flush_lines(self) -> None:
+        if self.sent and max(self.lines, default=0) < 1 << 16:
+            columns = array("q", self.ids).tobytes(), array("H", self.lines).tobytes()
+            self._add(Lines("", *columns, tuple(self.table), tuple(self.sent)))
+        self.ids, self.lines, self.table, self.sent = [], [], {}, []
+
+    def _send_due(self, now: float) -> None:
         """Send the events, unless the last report was a moment ago."""
-        if now < self.due and not late and len(self.events) < MAX_HELD // 2:
-            return
+        if now >= self.due or len(self.events) >= MAX_HELD // 2:
+            self.send(now)
+
+    def send(self, now: float) -> None:
+        """Send the events since the last report."""
         self.due = now + REPORT_INTERVAL
+        self._flush_lines()
+        waits, self.waits = self.waits, {}
+        for line, (began, seconds, nbytes, count) in waits.items():
+            self._add(Waited("", began, seconds, line, nbytes, count))
         session = self.session
         if session.tracer:
             tracer = session.tracer
@@ -83,13 +107,13 @@ class ClientReports:
             self.events.append(event)
 
     def _line(self, code: Any, at: int) -> str:
-        line = self.known.get((code, at))
-        if line is None:
+        known = self.known.get((id(code), at))
+        if known is None:
             if len(self.known) > MAX_HELD:
                 self.known.clear()
             text = short_line((code, at))
-            line = self.known[code, at] = text if text.isprintable() else ascii(text)
-        return line
+            known = self.known[id(code), at] = text if text.isprintable() else ascii(text), code
+        return known[0]
 
 
 Observe = Callable[[Watched], None]

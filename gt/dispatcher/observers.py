@@ -10,13 +10,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, TracePlans, WorkerState
+from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
 from gt.program.code import count_frees, is_client_kind, numbers_of
 from gt.transport.auth import WORKER
 from gt.transport.events import (
     EVERY,
+    INSIDE,
     OFF,
     SMALL,
     WINDOW,
@@ -102,8 +103,8 @@ def visible(observer: Observer, client: Client | None) -> bool:
 
 class Observers:
     """`local` is a reader in this process, such as the instruction log, which is called with unencoded events: "batch"
-    (client, batch) received, "run" (client, run) sent to a worker, "spans" (client, spans) received from one, "lost" (why)
-    for a worker, "gone" for a client."""
+    (client, batch) received, "run" (client, run) sent to a worker, "spans" (client, spans) and "state" (client, state)
+    received from one, "lost" (why) for a worker, "gone" for a client."""
 
     def __init__(self, tables: Tables, local: Watch | None = None, users: Users | None = None) -> None:
         self.tables, self.local, self.users = tables, local, users or Users()
@@ -114,7 +115,9 @@ class Observers:
         self.listening: dict[str, Listen] = {}  # last level sent to each worker and client, by peer
         self.placed: set[tuple] = set()
         self.left: dict[str, Client] = {}  # recently departed clients, by name: workers' reports arrive later
-        self.on = local is not None
+        self.on = self.sends = local is not None  # whether batches, and parts of them sent to workers, are told
+        self.crowded = False  # whether an observer's events should be sent at once, before more of them are dropped
+        self.received: dict[str, tuple[int, int, int]] = {}  # by client: unreported batches, their instructions, last serial
         self.every = False  # whether an observer wants to know of every run, not of a sample
 
     # Subscriptions
@@ -144,11 +147,13 @@ class Observers:
             return self._forget(peer)
         if peer not in self.there:
             self._check_room(owner)
+        self._tell_received()  # to the observers that were there
         own = peer if peer in self.tables.clients else asked.client
         flight = self.flights.setdefault(peer, Flight())
         known = self.there[peer] = Observer(peer, asked.level, user, owner, flight, own)
         self.on = True
         self.every = any(o.level >= EVERY for o in self.there.values())
+        self.sends = self.every or self.local is not None
         self.placed.clear()
         for worker in self.tables.living():
             self.listening.pop(worker.peer, None)  # a new Listen makes the worker send its meanings again
@@ -182,8 +187,11 @@ class Observers:
     def _forget(self, peer: str) -> list[Mail]:
         if self.there.pop(peer, None) is None:
             return []
+        if not self.there:
+            self.received.clear()
         self.on = self.local is not None or bool(self.there)
         self.every = any(o.level >= EVERY for o in self.there.values())
+        self.sends = self.every or self.local is not None
         return self.send_levels()
 
     # Levels of workers and clients
@@ -191,7 +199,7 @@ class Observers:
     def send_levels(self) -> list[Mail]:
         """Send workers and clients the level at which to report, where it has changed."""
         general = max((o.level for o in self.there.values() if o.user.administrator), default=OFF)
-        general = max(general, EVERY if self.local is not None else OFF)
+        general = max(general, INSIDE if self.local is not None else OFF)
         own: dict[str, int] = {}
         for observer in self.there.values():
             for name, client in self.tables.clients.items() if observer.level > general else ():
@@ -222,6 +230,8 @@ class Observers:
             return
         pending.append(event)
         observer.bytes += size
+        if len(pending) > PENDING // 4 or observer.bytes > observer.most // 4:
+            self.crowded = True
 
     def _has_room(self, observer: Observer, size: int) -> bool:
         """Whether the pending events of all observers that are not administrators have room for another. Small events always
@@ -237,6 +247,8 @@ class Observers:
         whose = clients.get(state.client) or self.left.get(state.client)
         told = replace(state, worker=worker.name, client=whose.label if whose is not None else "")
         load = replace(told, current="", since=0.0, stack="", client="")
+        if self.local is not None and whose is not None:
+            self.local("state", worker.name, (whose, told))
         for observer in self.there.values():
             sees = observer.user.administrator or (whose is not None and visible(observer, whose))
             self._add(observer, told if sees else load, nbytes(told))
@@ -244,18 +256,27 @@ class Observers:
     def batch(self, client: Client, batch: Batch) -> None:
         if self.local is not None:
             self.local("batch", client.label, (client, batch))
-        if self.there:
-            numbers, uses = numbers_of(batch.code), client.uses
-            known, frees = set(numbers), count_frees(numbers)
-            calls = sum([numbers.count(number) for number in known if type(uses.get(number)) is TracePlans])
-            n = len(batch.code) - frees
-            self.tell(client, Received(client.label, batch.serial, self.clock(), n, calls, frees, len(batch.gets)), SMALL)
-            if client.signals:
-                self._results(client, batch.code, known)
+        if not self.there:
+            return
+        numbers = numbers_of(batch.code)
+        n = len(numbers) - count_frees(numbers)
+        if self.every:
+            self.tell(client, Received(client.label, batch.serial, self.clock(), n), SMALL)
+        else:  # a few additions: an event for each batch would cost more than the batch's own bookkeeping
+            batches, before, _ = self.received.get(client.name, (0, 0, 0))
+            self.received[client.name] = (batches + 1, before + n, batch.serial)
+        if client.signals:
+            self._results(client, batch.code, set(numbers))
+
+    def _tell_received(self) -> None:
+        """Report the batches that were only counted."""
+        received, self.received = self.received, {}
+        for name, (batches, n, serial) in received.items():
+            client = self.tables.clients.get(name) or self.left.get(name)
+            if client is not None:
+                self.tell(client, Received(client.label, serial, self.clock(), n, batches), SMALL)
 
     def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
-        if self.local is None and not self.every:
-            return
         now = self.clock()
         for worker, run in runs:
             if self.local is not None:
@@ -297,12 +318,19 @@ class Observers:
                         self.tell(client, replace(event, client=client.label, worker=worker.name))
                 case State() if worker:
                     self._state(worker, event)
-                case Waited() | Loaded() | Traced() | Lines() if peer in clients:
-                    now = self.clock()
-                    at = event.at if abs(event.at - now) < MAX_CLOCK_DIFFERENCE else now  # else the clock is wrong
+                case Waited() | Loaded() | Traced() if peer in clients:
+                    at = self._plausible(event.at)
                     self.tell(clients[peer], replace(event, client=clients[peer].label, at=at))
+                case Lines() if peer in clients:
+                    sent = tuple([(serial, self._plausible(at)) for serial, at in event.sent])
+                    self.tell(clients[peer], replace(event, client=clients[peer].label, sent=sent))
                 case _:
                     raise ProtocolError(f"{peer} may not report {type(event).__name__}")
+
+    def _plausible(self, at: float) -> float:
+        """A client's time; if its clock is wrong, the current time."""
+        now = self.clock()
+        return at if abs(at - now) < MAX_CLOCK_DIFFERENCE else now
 
     def came(self, name: str, peer: str, index: int = -1, about: str = "") -> list[Mail]:
         if not self.on:
@@ -322,6 +350,7 @@ class Observers:
             return []
         if self.local is not None:
             self.local("gone", client.label, client)
+        self._tell_received()
         self.placed = {key for key in self.placed if key[0] != client.name}
         self.left[client.name] = Client(client.name, client.label, client.host, user=client.user)
         if len(self.left) > OBSERVERS:
@@ -335,18 +364,16 @@ class Observers:
 
     # Sending
 
-    def pending(self) -> bool:
-        return any(observer.pending for observer in self.there.values())
-
-    def full(self) -> bool:
-        """Whether an observer's events should be sent at once, before more of them are dropped."""
-        return any(len(o.pending) > PENDING // 4 or o.bytes > o.most // 4 for o in self.there.values())
-
     def before(self, peer: str, message: Any) -> list[Mail]:
         """A client that asks for statistics is sent its events before the answer."""
-        return self._flush(self.there[peer]) if peer in self.there and isinstance(message, Ask) else []
+        if peer not in self.there or not isinstance(message, Ask):
+            return []
+        self._tell_received()
+        return self._flush(self.there[peer])
 
     def flush(self) -> list[Mail]:
+        self._tell_received()
+        self.crowded = False
         return [mail for observer in self.there.values() for mail in self._flush(observer)] if self.there else []
 
     def _flush(self, observer: Observer, first: bool = False) -> list[Mail]:

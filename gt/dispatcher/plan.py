@@ -163,7 +163,8 @@ class _Choice:
                 slot = form.tensor_positions[self.alias[i]]
                 layout = draft.relaid.get(slot, self.layouts[i])
                 kept = kind.row.obeys_signal
-                brought[key] = Redistribution(draft, self.specs[i], layout, slot, 1, kept, self.hosts).to(want)
+                rule = self._keeping(i, layout, want)
+                brought[key] = Redistribution(draft, self.specs[i], layout, slot, 1, kept, self.hosts, rule).to(want)
             operands[kind.tensor_operands[i]] = brought[key]
         layouts = tuple(_out(mesh, rules, i) for i in range(len(kind.outs)))
         moving = self.firm and layouts[0] is not self.goal
@@ -172,6 +173,33 @@ class _Choice:
             slots = tuple(o[worker] if isinstance(o, dict) else o for o in operands)
             draft.step(worker, piece, results, slots)
         return draft.plan(self._deliver(draft, layouts, results) if moving else layouts)
+
+    def _keeping(self, i: int, has: Layout, want: Layout) -> tuple:
+        """If an operand is gathered: a rule by which the op could take it sharded, along the axis that it has or another, with
+        the other sharded operands as they are, in `all_gather`'s form. A rule whose results must be reduced helps if these are
+        smaller. A copy that the user asks for has none."""
+        if self.firm or has.mesh != want.mesh:
+            return ()
+        lost = [d for d, (p, q) in enumerate(zip(has.placements, want.placements)) if isinstance(p, Shard) and q == REPLICATE]
+        found = [(p != has.placements[d], rule) for d in lost for p, rule in self._rules_for(i, d)]
+        if not found:
+            return ()
+        rule = min(found, key=lambda f: f[0])[1]
+        axes = tuple(p.axis if isinstance(p := rule[0][j], Shard) else -1 for j in self.kind.tensor_operands)
+        return self.kind.row.name, self.kind.signal, i, axes
+
+    def _rules_for(self, i: int, dim: int) -> Iterable[tuple[Shard, Rule]]:
+        """Rules that shard an operand along a dimension of the mesh, and leave other operands sharded there as they are."""
+        kind, mesh = self.kind, self.layouts[i].mesh
+        smaller = sum(s.nbytes for s in kind.outs) < self.specs[i].nbytes
+        there = {kind.tensor_operands[j]: x.placements[dim] for j, x in enumerate(self.layouts) if j != i and x.mesh == mesh}
+        for rule in rules_of(kind):
+            p, size = rule[0][kind.tensor_operands[i]], extent(kind, rule)
+            if not isinstance(p, Shard) or size is None or size < mesh.shape[dim]:
+                continue
+            kept = all(rule[0][j] == q for j, q in there.items() if isinstance(q, Shard))
+            if kept and (smaller or not any(isinstance(q, Partial) for q in rule[1])):
+                yield p, rule
 
     def _deliver(self, draft: Draft, layouts: tuple[Layout, ...], results: tuple[Slot, ...]) -> tuple[Layout, ...]:
         """Move results to the required layout."""

@@ -113,9 +113,11 @@ class Redistribution:
     """Moves one operand to another layout. `slots` has the slot of each worker's piece."""
 
     def __init__(
-        self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot, kept: bool = False, hosts: Hosts = ONE
-    ) -> None:
+        self, draft: Draft, spec: Spec, layout: Layout, slot: Slot, tag: Slot, kept: bool = False, hosts: Hosts = ONE,
+        rule: tuple = (),
+    ) -> None:  # fmt: skip
         self.hosts = hosts
+        self.rule = rule  # by which it need not be gathered
         self.kept = kept  # the pieces outlive the op: they are copied, as a view would keep the whole tensor alive
         self.draft, self.spec, self.layout, self.slot, self.tag = draft, spec, layout, slot, tag
         self.slots = dict.fromkeys(layout.workers, slot)
@@ -163,7 +165,7 @@ class Redistribution:
             for line in goal.mesh.lines(dim):
                 group = tuple(goal.workers[i] for i in line)
                 for worker, at in zip(group, line):
-                    settings = {"group": group, "axis": now.axis, "size": wholes[at][1][now.axis]}
+                    settings = {"group": group, "axis": now.axis, "size": wholes[at][1][now.axis], "rule": self.rule}
                     self._collective(worker, "all_gather", Spec(boxes[at][1], self.spec.dtype), out, settings)
             self.slots = dict.fromkeys(goal.workers, out)
             self.layout = after

@@ -103,7 +103,7 @@ class Server:
 
     def _longest_wait(self) -> float:
         """Milliseconds to sleep at most without a message."""
-        if not self.core.observers.pending():
+        if not self.core.observers.there:
             return 1000
         return max(0.0, self.send_events_at - time.monotonic()) * 1000
 
@@ -111,7 +111,7 @@ class Server:
         """Send observers their events, a few times a second: a message to an observer and its acknowledgement cost as much as a
         client's batch."""
         now = time.monotonic()
-        if now >= self.send_events_at or self.core.observers.full():
+        if now >= self.send_events_at or self.core.observers.crowded:
             self.send_events_at = now + EVENTS_INTERVAL
             self._send(self.core.observers.flush())
 

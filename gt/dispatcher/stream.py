@@ -132,7 +132,7 @@ class Stream:
                 self.tables.waiting[client.name] = None  # for the worker to hear from it
             if sent - client.executed.get(w, 0) > checks.AHEAD:
                 client.ahead = True
-        if self.observers.on:
+        if self.observers.sends:
             self.observers.runs(client, ((workers[w], mail.message) for w, mail in zip(sorted(busy), mails)))
         return mails
 

@@ -33,9 +33,10 @@ def _given(*operands: Any, shape: Shape | None, dtype: int, **_: object) -> Any:
 op("all_reduce", shape=_same, statics=("group", "reduce"), separable=True)
 # Several tensors are sent as one; `sizes` are the lengths of this worker's piece of each tensor's axis.
 op("reduce_scatter", shape=_pieces, statics=("group", "reduce", "axis", "sizes"))
-# `size` is the length of the whole axis.
-op("all_gather", statics=("group", "axis", "size"),
-   shape=lambda a, tag, *, group, axis, size: _resized(a, axis, size))  # fmt: skip
+# `size` is the length of the whole axis. `rule`, for observers alone: a rule by which the op that needs the whole would have
+# taken it sharded, as (op, its signal, which operand, the axis of each operand or -1); empty if it has none.
+op("all_gather", statics=("group", "axis", "size", "rule"),
+   shape=lambda a, tag, *, group, axis, size, rule: _resized(a, axis, size))  # fmt: skip
 # Only the first of the group has the input, the tensor to send.
 op("broadcast", shape=_given, statics=("group", "shape", "dtype"))
 # `sends` are (worker, offset in the input, shape), `takes` (worker, offset in the output, shape), each

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             if wanted != asked:
                 print(f"gt-autoscale: {asked} workers become {wanted}", flush=True)
                 pool.scale(wanted)
-    except (GTError, TimeoutError) as ended:
+    except GTError as ended:
         print(f"gt-autoscale: {ended}", flush=True)
         return 0
     finally:

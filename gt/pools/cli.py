@@ -113,7 +113,7 @@ def joined_workers(pool: RunningPool) -> dict[str, Any] | str:
     try:
         session = connect(pool.name)
         return session.ask("stats", timeout=10.0)["workers"]
-    except (GTError, TimeoutError) as wrong:
+    except GTError as wrong:
         return str(wrong)
     finally:
         disconnect()

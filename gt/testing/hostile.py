@@ -275,7 +275,7 @@ class Hostile:
         r, group = self.random, self.random.choice(GROUPS)
         spec = next((spec for spec in kind.ins if spec and spec[0] >= 0 and len(spec) > 1), (0, 2))
         op, statics = r.choice((
-            ("all_reduce", (group, r.choice(("sum", "max", "odd")))), ("all_gather", (group, 0, r.choice((4, *FAR)))),
+            ("all_reduce", (group, r.choice(("sum", "max", "odd")))), ("all_gather", (group, 0, r.choice((4, *FAR)), ())),
             ("reduce_scatter", (group, "sum", 0, (r.choice((1, 2)),))), ("broadcast", (group, spec[1:], spec[0])),
             ("exchange", (group, ((1, (0,), spec[1:]),), ((0, (0,), spec[1:]),), spec[1:], spec[0])),
         ))  # fmt: skip

@@ -20,6 +20,7 @@ from gt.transport.events import (
     Event,
     Lines,
     Loaded,
+    Meaning,
     Spans,
     State,
     Subscribe,
@@ -129,6 +130,13 @@ def _name(text: str, what: str) -> None:
         raise ProtocolError(f"{what}: expected at most {NAME} printable characters, got {text[:NAME]!r}")
 
 
+def _meaning(meaning: Meaning) -> None:
+    _bounded(len(meaning.ops), REPORTED, "ops of a program")
+    named = (meaning.name, meaning.group, meaning.signal, meaning.rule)
+    for text in (*named, *(t for op in meaning.ops for t in op[:2])):
+        _name(text, "a name in a report")
+
+
 def reported(event: Event) -> None:
     """Check an event before observers receive it: columns of one length, printable texts."""
     match event:
@@ -141,23 +149,21 @@ def reported(event: Event) -> None:
                 raise ProtocolError("a column of times: expected finite seconds")
             _bounded(len(event.meanings), DEFINITIONS, "meanings of a report")
             for meaning in event.meanings:
-                _bounded(len(meaning.ops), REPORTED, "ops of a program")
-                for text in (meaning.name, meaning.group, meaning.signal, *(t for op in meaning.ops for t in op[:2])):
-                    _name(text, "a name in a report")
-        case Lines(_, ids, lines, table):
+                _meaning(meaning)
+        case Lines(_, ids, lines, table, sent):
             _bounded(len(ids), COLUMN, "bytes of a column")
             if len(ids) != 4 * len(lines) or len(ids) % 8:
                 raise ProtocolError("columns of different lengths")
             _bounded(len(table), 1 << 16, "lines of a report")
+            _bounded(len(sent), REPORTED, "batches of a report")
+            _times(*(at for _, at in sent))
             for line in table:
                 _name(line, "a line")
-            _times(event.at)
         case Waited(_, at, seconds, line, nbytes) | Loaded(_, at, seconds, line, nbytes):
             _name(line, "a line")
             _times(at, seconds)
-            _counts(nbytes)
-            if isinstance(event, Loaded):
-                _name(event.digest, "a digest")
+            _counts(nbytes, event.count if isinstance(event, Waited) else 0)
+            _name(event.digest if isinstance(event, Loaded) else "", "a digest")
         case Traced(_, at, found, hits, saved, misses):
             _times(at)
             _counts(found, hits, saved, *(n for _, n, _ in misses))

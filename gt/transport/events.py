@@ -8,11 +8,14 @@ import msgspec
 
 from gt.transport.message import Message
 
-OFF, SAMPLED, EVERY, EXACT = range(4)  # detail of a worker's recording; EXACT waits for the device after each instruction
+OFF, SAMPLED, EVERY, INSIDE, EXACT = range(5)
+"""Detail of a worker's recording: INSIDE also times the instructions inside of programs, EXACT waits for the device after each
+instruction."""
 WINDOW = 64  # messages that an observer has not acknowledged, above which events are dropped and counted
 REPORTED = 1 << 12  # most events of one report
 COLUMN = 4 << 20  # bytes of a column
-STRETCH, END, READ = (-(1 << 62) - i for i in range(3))  # numbers in a column of kinds that are no kinds
+STRETCH, END, READ, BEGIN = (-(1 << 62) - i for i in range(4))  # numbers in a column of kinds that are no kinds
+PART = -(1 << 62)  # an id from here downwards: an instruction inside of the program of this number, PART less its position
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
@@ -32,13 +35,15 @@ class Meaning(msgspec.Struct, frozen=True, array_like=True):
     workers: tuple[int, ...] = ()  # the workers of a collective
     ops: tuple[tuple[str, str, float, str], ...] = ()
     source: str = ""  # the source of a program: "trace", "unit", "segment"
+    rule: str = ""  # of a gathered tensor: a rule by which it could have stayed sharded
 
 
 class Spans(Event, frozen=True, tag=1):
     """Instructions that a worker executed for one client, in columns: `numbers` of kinds and `ids` of first results (for a
     collective, the result it computes) as int64, `starts` as float64, `seconds` as float32. Numbers that are no kinds: STRETCH,
-    instructions timed together, with their count as id; END of a run, with its serial as id; READ of a tensor, with its bytes
-    in `sizes`. `broken` are results that could not be computed. `meanings` precede their first use."""
+    instructions timed together, with their count as id; END of a run, with its serial as id (not at SAMPLED); READ of a
+    tensor, with its bytes in `sizes`; BEGIN, which ends where the next one starts. `broken` are results that could not be
+    computed. `meanings` precede their first use."""
 
     client: str
     numbers: bytes
@@ -53,15 +58,14 @@ class Spans(Event, frozen=True, tag=1):
 
 
 class Received(Event, frozen=True, tag=2):
-    """A batch reached the dispatcher."""
+    """Batches reached the dispatcher: one, or, at SAMPLED, those since the last such event, with the last one's serial. Frees
+    are no instructions."""
 
     client: str
     serial: int
     at: float
     instructions: int
-    calls: int = 0
-    frees: int = 0
-    reads: int = 0
+    batches: int = 1
 
 
 class Sent(Event, frozen=True, tag=3):
@@ -75,13 +79,15 @@ class Sent(Event, frozen=True, tag=3):
 
 
 class Waited(Event, frozen=True, tag=4):
-    """A client waited for a value, at the user's line."""
+    """A client waited for a value, at the user's line; at SAMPLED for all values of a line since the last report, from `at` on
+    and for so many seconds in all."""
 
     client: str
     at: float
     seconds: float
     line: str
     nbytes: int
+    count: int = 1
 
 
 class Loaded(Event, frozen=True, tag=5):
@@ -107,14 +113,18 @@ class Traced(Event, frozen=True, tag=6):
 
 
 class Lines(Event, frozen=True, tag=7):
-    """The user's lines: `ids` of results as int64, for each the number of its line in `table`, as uint16."""
+    """The user's lines: `ids` of results as int64, for each the number of its line in `table`, as uint16. `sent` are the
+    serials of their batches and the times at which the client sent them."""
 
     client: str
     ids: bytes
     lines: bytes
     table: tuple[str, ...]
-    at: float = 0.0
-    serial: int = 0  # the serial of their batch
+    sent: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def at(self) -> float:
+        return self.sent[0][1] if self.sent else 0.0
 
 
 class Joined(Event, frozen=True, tag=8):
@@ -192,8 +202,8 @@ def nbytes(event: Event) -> int:
         case Spans(_, numbers, ids, starts, seconds, sizes, broken, meanings):
             columns = len(numbers) + len(ids) + len(starts) + len(seconds) + 8 * (len(sizes) + len(broken))
             return SMALL * (1 + sum(1 + len(m.ops) for m in meanings)) + columns
-        case Lines(_, ids, lines, table):
-            return SMALL * (1 + len(table)) + len(ids) + len(lines)
+        case Lines(_, ids, lines, table, sent):
+            return SMALL * (1 + len(table)) + len(ids) + len(lines) + 16 * len(sent)
         case Traced(misses=misses):
             return SMALL * (1 + len(misses))
         case Compiled(text=text) | Stalled(text=text):

@@ -14,7 +14,7 @@ from gt.transport.auth import Keys, reach
 from gt.transport.messages import encode
 from gt.transport.sockets import open_socket
 
-EVERY, SELDOM = 0.05, 0.2  # seconds between reports: of every instruction, of a sample
+EVERY, SELDOM = 0.1, 0.2  # seconds between reports: of every instruction, of a sample
 
 
 class Reporter:

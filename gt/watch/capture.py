@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import msgspec
 
 from gt.errors import GTError, ProtocolError
 from gt.transport.checks import reported
-from gt.transport.events import Spans, Watched
-from gt.watch.events import Recording
+from gt.transport.events import BEGIN, Joined, Spans, Watched
+from gt.watch.events import Recording, since
 
 MAGIC = b"GT capture 1\n"
 MAX_MESSAGE_BYTES = 256 << 20  # most bytes of one message
@@ -61,12 +62,22 @@ def messages(path: str | Path) -> Iterator[Watched]:
 
 
 def read(path: str | Path) -> Recording:
+    """The recording in a capture. Work that had begun before is drawn from the capture's beginning: an observer is first sent
+    who is there, with the time."""
     recording = Recording()
     for watched in messages(path):
         recording.add(watched.events, watched.dropped)
+    first = recording.items[0] if recording.items else None
+    if isinstance(first, Joined):
+        recording.items = [since(item, first.at) for item in recording.items]
     return recording
 
 
 def count(watched: Watched) -> int:
     """The number of events in a message; each recorded instruction counts as one."""
-    return sum(len(e.seconds) // 4 if isinstance(e, Spans) else 1 for e in watched.events)
+    return sum(_rows(e) if isinstance(e, Spans) else 1 for e in watched.events)
+
+
+def _rows(spans: Spans) -> int:
+    numbers = array("q", spans.numbers)
+    return len(numbers) - numbers.count(BEGIN)

@@ -99,9 +99,10 @@ class _Builder:
             case RunEnd(worker, client, serial):
                 if first := self.first.pop((worker, client), None):
                     self.begun[worker, client, serial] = first.start
-            case Lines(client=client, at=at, serial=serial) if at:
-                self.sends[client, serial] = at
-                self._bar(self.client[client], at, at, f"batch {serial}", "batch", client)
+            case Lines(client=client, sent=sent):
+                for serial, at in sent:
+                    self.sends[client, serial] = at
+                    self._bar(self.client[client], at, at, f"batch {serial}", "batch", client)
             case Received(client, serial, at, n):
                 self.received[client, serial] = at
                 self._bar(self.dispatcher, at, at, f"batch {serial}: {n} instructions", "batch", client)

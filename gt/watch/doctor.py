@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.errors import GTError
-from gt.ops import TABLE
 from gt.transport import events as e
 from gt.watch.events import Collective, Recording
 from gt.watch.host import report as host_report
@@ -95,26 +94,18 @@ def uploads(recording: Recording) -> Iterator[Finding]:
 
 
 def gathers(recording: Recording, total: float) -> Iterator[Finding]:
-    """Sharded tensors that were gathered on every worker."""
+    """Sharded tensors that were gathered on every worker for an op that has a rule by which they could have stayed sharded."""
     by_line: defaultdict[tuple[str, str], list[Collective]] = defaultdict(list)
     for work in recording.work:
-        if isinstance(work, Collective) and moves_only(work.name):
-            by_line[recording.line(work), work.name].append(work)
-    for (line, name), there in by_line.items():
+        if isinstance(work, Collective) and work.rule:
+            by_line[recording.line(work), work.rule].append(work)
+    for (line, rule), there in by_line.items():
         workers = len({w.worker for w in there}) or 1
         times, seconds = len(there) // workers, sum(w.seconds for w in there) / workers
         if times >= REPEATED:
             nbytes = sum(w.nbytes for w in there)
-            size = f"{amount(nbytes)} in all, " if nbytes else ""  # a log has no sizes
-            text = f"{times} times a tensor was gathered ({name}, {size}{seconds:.3f} s on each worker)"
-            advice = "give both operands a layout that the op has a rule for, such as the same shard axis (docs/sharding.md)"
-            yield Finding("gathers", seconds / total if total else 0.0, line, text, advice)
-
-
-def moves_only(name: str) -> bool:
-    """Whether a collective moves a tensor without reducing it."""
-    row = TABLE.get(name)
-    return row is not None and row.collective and "reduce" not in row.statics
+            text = f"{times} times a tensor was gathered ({amount(nbytes)} in all, {seconds:.3f} s on each worker)"
+            yield Finding("gathers", seconds / total if total else 0.0, line, text, f"{rule} (docs/sharding.md)")
 
 
 def idle(recording: Recording, start: float, stop: float) -> Iterator[Finding]:

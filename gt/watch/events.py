@@ -7,9 +7,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from gt.ops import TABLE
 from gt.transport import events as wire
-from gt.transport.events import END, READ, STRETCH, Event, Lines, Meaning, Spans
+from gt.transport.events import BEGIN, END, PART, READ, STRETCH, Event, Lines, Meaning, Spans
 
 MAX_LINES = 1 << 18  # most results whose lines are remembered
 MAX_MEANINGS = 1 << 17  # most numbers whose meaning is remembered; spans of older numbers are shown as unknown
@@ -53,9 +55,11 @@ class ProgramCall(Activity):
 
 @dataclass(frozen=True, slots=True)
 class Collective(Activity):
-    """A collective, until this worker had its result. `workers` are the indices of its group."""
+    """A collective, until this worker had its result. `workers` are the indices of its group. `rule`: of a gathered tensor, a
+    rule by which it could have stayed sharded."""
 
     workers: tuple[int, ...] = ()
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,14 @@ class StretchActivity(Activity):
 
 
 @dataclass(frozen=True, slots=True)
+class OpInProgram:
+    """The instruction at a position inside of a program that a worker runs now. The ProgramCall follows when all are done."""
+
+    call: ProgramCall  # the program; its times are those of the instruction
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnd:
     """A worker has executed its part of a batch; the results in `broken` could not be computed."""
 
@@ -86,7 +98,7 @@ class RunEnd:
     broken: tuple[int, ...] = ()
 
 
-Item = Activity | RunEnd | Event
+Item = Activity | OpInProgram | RunEnd | Event
 
 
 class Reader:
@@ -142,12 +154,18 @@ class Reader:
         for number, id, start, seconds in zip(*columns):
             if number == END:
                 yield RunEnd(*who, id, start, broken)
+            elif number == BEGIN:
+                pass
             elif number == STRETCH:
                 yield StretchActivity(*who, "instructions", "stretch", start, seconds, count=id)
             elif number == READ:
                 yield Move(*who, TO_CLIENT.name, TO_CLIENT.group, start, seconds, id, nbytes=next(sizes, 0))
             else:
-                yield typed(self.meanings.get((*who, number), UNKNOWN), Activity(*who, "", "", start, seconds, id))
+                done = typed(self.meanings.get((*who, number), UNKNOWN), Activity(*who, "", "", start, seconds, id))
+                if id > PART:
+                    yield done
+                elif isinstance(done, ProgramCall) and PART - id < len(done.ops):
+                    yield OpInProgram(done, PART - id)
 
 
 def meaning_of(name: str) -> Meaning:
@@ -168,7 +186,7 @@ def typed(meaning: Meaning, work: Activity) -> Activity:
         case "program":
             return ProgramCall(*given, *more, meaning.ops, meaning.source)
         case "collective":
-            return Collective(*given, *more, meaning.workers)
+            return Collective(*given, *more, meaning.workers, meaning.rule)
         case "transfer":
             return Move(*given, *more)
     return OpActivity(*given, *more)
@@ -214,3 +232,12 @@ def clipped(work: Activity, start: float, stop: float) -> Activity:
     """An activity clipped to an interval."""
     begin = max(work.start, start)
     return replace(work, start=begin, seconds=max(0.0, min(work.stop, stop) - begin))
+
+
+def since(item: Item, start: float) -> Item:
+    """An item without the time before `start`."""
+    if isinstance(item, Activity) and item.start < start:
+        return clipped(item, start, max(start, item.stop))
+    if isinstance(item, wire.Waited) and item.at < start:
+        return msgspec.structs.replace(item, at=start, seconds=max(0.0, item.at + item.seconds - start))
+    return item

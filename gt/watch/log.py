@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import neg
-from typing import Any
+from typing import Any, NamedTuple
 
 from gt.dispatcher.tables import Client, KindPlans, TracePlans
 from gt.ops.table import Kind
@@ -14,14 +14,23 @@ from gt.program import Program, wire
 from gt.program.code import Encoded, Form, freed_id, is_free
 from gt.spec import DTYPES, Spec
 from gt.transport.checks import kind_in
-from gt.transport.events import Spans
+from gt.transport.events import Spans, State
 from gt.transport.messages import Batch, Run
-from gt.watch.events import Activity, Free, Move, ProgramCall, Reader, RunEnd, StretchActivity
+from gt.watch.events import Activity, Free, Move, OpInProgram, ProgramCall, Reader, RunEnd, StretchActivity
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
 OPERAND_NAMES = {1: ("input",), 2: ("left", "right")}
 GONE = 64  # departed clients whose state is still remembered
+STALL = 2.0  # seconds without the end of an op after which the op at hand has a line of its own
 Line = tuple[float, str]  # time of the event, and the text that follows it
+
+
+class SentOp(NamedTuple):
+    """An op that was sent to a worker."""
+
+    serial: int
+    results: tuple[Any, ...]
+    text: str
 
 
 def arity_name(kind: Kind) -> str:
@@ -97,15 +106,34 @@ class WorkerDefinitions:
             self.known.pop(number, None)
 
 
+class PartsOfCall:
+    """The times of a program's instructions as they end. Lines are in the order of the program, in which they were sent: an
+    instruction that a worker executes later, such as one fused with others, delays the lines of those behind it."""
+
+    def __init__(self) -> None:
+        self.ends: dict[int, float] = {}
+        self.shown, self.last = 0, 0.0
+
+    def end(self, part: ProgramCall, position: int) -> Iterator[float]:
+        """The times of the lines that can be written, now that an instruction has ended."""
+        self.ends[position] = part.stop
+        while self.shown < len(part.ops) and (self.shown in self.ends or not part.ops[self.shown][2]):  # or is unused
+            self.last = max(self.last, self.ends.get(self.shown, 0.0)) or part.start
+            self.shown += 1
+            yield self.last
+
+
 class InstructionLog:
     """Turns the dispatcher's events (`Observers.local`) into lines with times."""
 
     def __init__(self) -> None:
         self.received: dict[tuple[str, int], list[str]] = {}  # arities of a batch's instructions, until it is acknowledged
         self.waiting: dict[tuple[str, int], set[str]] = {}  # workers that still execute their part of a batch
-        self.sent: dict[tuple[str, str], deque[tuple[int, tuple[Any, ...]]]] = {}  # serial and results, until executed
+        self.sent: dict[tuple[str, str], deque[SentOp]] = {}  # until executed
+        self.latest: dict[tuple[str, str], float] = {}  # time of the last send or end, and 0 once a stall is written
         self.definitions: dict[tuple[str, str], WorkerDefinitions] = {}  # by worker and client
         self.readers: dict[tuple[str, str], Reader] = {}
+        self.parts: dict[tuple[str, str], PartsOfCall] = {}
         self.gone: dict[str, None] = {}  # departed clients, in the order of departure
 
     def lines(self, at: float, event: str, who: str, what: Any) -> Iterator[Line]:
@@ -118,6 +146,8 @@ class InstructionLog:
                 yield from self._run(at, who, *what)
             case "spans":
                 yield from self._spans(who, *what)
+            case "state":
+                yield from self._state(at, who, *what)
             case "lost":
                 self.sent = {key: rest for key, rest in self.sent.items() if key[0] != who}
                 for client, serial in [key for key, workers in self.waiting.items() if who in workers]:
@@ -135,6 +165,8 @@ class InstructionLog:
         self.sent = {k: v for k, v in self.sent.items() if k[1] != who}
         self.definitions = {k: v for k, v in self.definitions.items() if k[1] != who}
         self.readers = {k: v for k, v in self.readers.items() if k[1] != who}
+        self.latest = {k: v for k, v in self.latest.items() if k[1] != who}
+        self.parts = {k: v for k, v in self.parts.items() if k[1] != who}
 
     def _batch(self, at: float, who: str, serial: int, code: list[tuple[Use, Encoded]], reads: list[int]) -> Iterator[Line]:
         arities = self.received.setdefault((who, serial), [])
@@ -150,6 +182,8 @@ class InstructionLog:
 
     def _run(self, at: float, who: str, client: str, run: Run) -> Iterator[Line]:
         sent = self.sent.setdefault((who, client), deque())
+        if not sent:
+            self.latest[who, client] = at
         self.waiting.setdefault((client, run.serial), set()).add(who)
         definitions = self.definitions.setdefault((who, client), WorkerDefinitions())
         definitions.define(run)
@@ -157,12 +191,12 @@ class InstructionLog:
         for kind, ins in expanded(code):
             if kind is not None:
                 ids = ins[Form.of(kind).results]
-                sent.append((run.serial, ids))
                 result = ",".join(f"{client}_{id}" for id in ids)
-                yield at, text("WORKER_SEND", who, "WorkerOp", f"op={kind.row.name} result={result}")
+                sent.append(SentOp(run.serial, ids, f"op={kind.row.name} result={result}"))
+                yield at, text("WORKER_SEND", who, "WorkerOp", sent[-1].text)
         for get in run.gets:
-            sent.append((run.serial, ()))
-            yield at, text("WORKER_SEND", who, "WorkerOp", f"op=read result={client}_{get.id}")
+            sent.append(SentOp(run.serial, (), f"op=read result={client}_{get.id}"))
+            yield at, text("WORKER_SEND", who, "WorkerOp", sent[-1].text)
         definitions.drop(run)
 
     def _spans(self, who: str, client: str, spans: Spans) -> Iterator[Line]:
@@ -170,24 +204,35 @@ class InstructionLog:
         sent, broken = self.sent.get((who, client), deque()), set(spans.broken)
         for item in reader.read((spans,)):
             match item:
+                case OpInProgram(call, position):
+                    parts = self.parts.setdefault((who, client), PartsOfCall())
+                    for at in parts.end(call, position):
+                        yield from self._done(at, who, client, sent, broken, 1)
                 case ProgramCall(ops=ops):
-                    yield from self._done(item.stop, who, client, sent, broken, len(ops))
+                    shown = self.parts.pop((who, client), PartsOfCall()).shown
+                    yield from self._done(item.stop, who, client, sent, broken, len(ops) - shown)
                 case Free() | StretchActivity():
                     pass
                 case Move() | Activity():
                     yield from self._done(item.stop, who, client, sent, broken, 1)
                 case RunEnd(_, _, serial, at):
-                    left = sum(s <= serial for s, _ in sent)  # instructions that were not timed one by one
+                    left = sum(op.serial <= serial for op in sent)  # instructions that were not timed one by one
                     yield from self._done(at, who, client, sent, broken, left)
                     yield from self._ended(at, who, client, serial)
 
-    def _done(
-        self, at: float, who: str, client: str, sent: deque[tuple[int, tuple[Any, ...]]], broken: set[int], count: int
-    ) -> Iterator[Line]:  # fmt: skip
+    def _done(self, at: float, who: str, client: str, sent: deque[SentOp], broken: set[int], count: int) -> Iterator[Line]:
+        self.latest[who, client] = at
         for _ in range(min(count, len(sent))):
-            failed = [f"{client}_{id}" for id in sent.popleft()[1] if id in broken]
+            failed = [f"{client}_{id}" for id in sent.popleft().results if id in broken]
             result = f"success=False result={','.join(failed)}" if failed else "success=True"
             yield at, text("WORKER_RECV", who, "WorkerOp", result)
+
+    def _state(self, at: float, who: str, client: str, state: State) -> Iterator[Line]:
+        """A line for an op that does not end: the first that was sent to its worker and has not ended there."""
+        sent, latest = self.sent.get((who, client)), self.latest.get((who, client), 0.0)
+        if sent and state.current and latest and at - latest > STALL:
+            self.latest[who, client] = 0.0
+            yield at, text("STALLED", who, "WorkerOp", f"{sent[0].text} seconds={at - latest:.1f}")
 
     def _ended(self, at: float, who: str, client: str, serial: int) -> Iterator[Line]:
         workers = self.waiting.get((client, serial))

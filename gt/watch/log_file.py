@@ -83,9 +83,9 @@ def prepared(event: str, what: Any) -> tuple[Any, int]:
         case "run":
             client, run = what
             return (client.label, run), 1 + len(run.code)
-        case "spans":
-            client, spans = what
-            return (client.label, spans), 1
+        case "spans" | "state":
+            client, told = what
+            return (client.label, told), 1
     return what, 1
 
 

@@ -7,7 +7,18 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from gt.transport import events as e
-from gt.watch.events import Activity, Collective, Free, OpActivity, ProgramCall, Reader, Recording, RunEnd, StretchActivity
+from gt.watch.events import (
+    Activity,
+    Collective,
+    Free,
+    OpActivity,
+    OpInProgram,
+    ProgramCall,
+    Reader,
+    Recording,
+    RunEnd,
+    StretchActivity,
+)
 from gt.watch.shares import by_client, seconds_by_group, shares
 
 WINDOW = 3.0  # seconds over which shares are computed
@@ -85,7 +96,7 @@ class Model:
             at = getattr(item, "stop", 0.0) or getattr(item, "at", 0.0)
             self.latest = max(self.latest, at)
             self.first = self.first or at
-            if not isinstance(item, (e.State, Free)):
+            if not isinstance(item, (e.State, Free, OpInProgram)):
                 self.items.append(item)
             if isinstance(item, Activity):
                 self._work(item)
@@ -123,13 +134,13 @@ class Model:
                 self._forget(name)
             case e.State(worker=name):
                 self.worker(name).state = item
-            case e.Received(client, _, _, instructions):
+            case e.Received(client, _, _, instructions, batches):
                 view_ = self.client(client)
-                view_.batches += 1
+                view_.batches += batches
                 view_.instructions += instructions
-            case e.Waited(client, _, seconds):
+            case e.Waited(client, _, seconds, count=count):
                 waits = self.client(client)
-                waits.reads, waits.waited = waits.reads + 1, waits.waited + seconds
+                waits.reads, waits.waited = waits.reads + count, waits.waited + seconds
             case e.Loaded(client=client, nbytes=nbytes):
                 self.client(client).uploaded += nbytes
             case e.Traced(client, _, found, hits, saved, misses):

@@ -40,7 +40,7 @@ def settle(session: Any) -> None:
     session.ask("stats", timeout=600.0)
     with session.lock:
         if session.reports is not None:
-            session.reports.send(0.0, late=True)
+            session.reports.send(0.0)
     for _ in range(2):
         session.ask("stats")
 

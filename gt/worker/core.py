@@ -209,9 +209,9 @@ class Worker:
         """Start, change or stop recording for observers."""
         last = self.reports()
         if asked.level == OFF and not any(level for _, level in asked.clients):
-            self.recorder = None
+            self.recorder = self.executor.ticks.note = None
             return last
-        self.recorder = self.recorder or Recorder(self.clock, self.engine.sync)
+        self.recorder = self.recorder or Recorder(self.clock, self.engine.sync, self.executor.ticks)
         self.recorder.listen(asked)
         return last
 
@@ -242,7 +242,7 @@ class Worker:
         """A client's values, created at its first message."""
         found = self.spaces.get(client)
         if found is None:
-            found = self.spaces[client] = ClientValues(client, self.executor.turn_is_over)
+            found = self.spaces[client] = ClientValues(client, self.executor.turn_is_over, self.executor.ticks)
         return found
 
     def run(self, run: Run) -> list[Mail]:

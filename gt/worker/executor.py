@@ -21,6 +21,7 @@ from gt.worker.host_memory import HostMemory
 from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable
 from gt.worker.programs.rest_of_call import LOCAL, rest_of_call
 from gt.worker.programs.sharded import ShardedTrace
+from gt.worker.programs.ticks import Ticks
 from gt.worker.programs.units import Unit
 from gt.worker.quotas import Quotas
 from gt.worker.refusals import check_numbers, mismatched_operand
@@ -38,6 +39,7 @@ class InstructionExecutor:
         self.name = ""  # the worker's, for error messages
         self.turn: Turn | None = None  # set by the shell; without it, each run is executed to its end
         self.light = LIGHT
+        self.ticks = Ticks()  # of the instructions inside of programs
         self.failures = 0
         self.skipped = 0  # instructions of departed clients
         self.collectives_begun: Counter[Members] = Counter()  # begun or skipped, by group: the counts of all members agree

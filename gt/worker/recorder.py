@@ -9,9 +9,27 @@ from operator import sub
 from typing import Any
 
 from gt.ops import Kind
-from gt.transport.events import END, EVERY, EXACT, OFF, READ, REPORTED, STRETCH, Compiled, Listen, Meaning, Spans, WorkerReport
+from gt.program.code import first_result, number_of, tag_of
+from gt.transport.events import (
+    BEGIN,
+    END,
+    EVERY,
+    EXACT,
+    INSIDE,
+    OFF,
+    READ,
+    REPORTED,
+    STRETCH,
+    Compiled,
+    Listen,
+    Meaning,
+    Spans,
+    WorkerReport,
+)
 from gt.transport.messages import Run
+from gt.worker.programs.ticks import Ticks
 
+BEGUN = (BEGIN, 0)
 MAX_UNREPORTED = (
     1 << 17
 )  # unreported instructions from which on runs are timed as a whole; at twice as many the oldest are dropped
@@ -20,79 +38,91 @@ SAMPLE = 16  # one of so many longer runs is timed one by one
 
 
 class Columns:
-    """The unreported instructions of one client, as columns: a tuple for each instruction would take longer, and the garbage
-    collector would visit it. The worker's thread appends to `ends` last, so a report takes the first `len(ends)` entries."""
+    """The unreported instructions of one client and the time at which each ended; it began when the entry before it ended.
+    Beside instructions there are entries BEGUN, whose time is the beginning of the next, (END, serial), (READ, id, bytes)
+    and (STRETCH, count). The worker's thread appends to `ends` last, so a report takes the first `len(ends)` entries. Kept
+    are instructions as they are: a report takes them apart, so that the worker's thread only appends."""
 
-    __slots__ = ("numbers", "ids", "starts", "ends", "sizes", "broken", "new", "result_at", "dropped")
+    __slots__ = ("code", "ends", "last", "broken", "new", "met", "tagged", "reads", "dropped")
 
     def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.ids: list[int] = []
-        self.starts: list[float] = []
+        self.code: list[tuple] = []
         self.ends: list[float] = []
-        self.sizes: list[int] = []  # bytes of READs
+        self.last = 0.0  # end of the last reported entry
         self.broken: list[int] = []
         self.new: list[tuple[int, Any]] = []  # numbers first seen since the last report, each with its Ready or Executable
-        self.result_at: dict[int, int] = {}  # by number: position of the client's result id in its instructions
+        self.met: set[int] = set()  # numbers whose meaning is reported, or in `new`
+        self.tagged: set[int] = set()  # numbers of collectives, whose result's id is the last of the instruction, its tag
+        self.reads = False  # whether there is a READ among the entries
         self.dropped = 0
 
-    def add(self, number: int, id: int, start: float, end: float) -> None:
-        self.numbers.append(number)
-        self.ids.append(id)
-        self.starts.append(start)
+    def add(self, entry: tuple, end: float) -> None:
+        self.code.append(entry)
         self.ends.append(end)
 
-    def meet(self, ins: tuple, known: Any) -> int:
-        """Note the first instruction of a number; returns the position of its result id: 1, or, of a collective, the last one,
-        its tag."""
-        number = ins[0]
+    def meet(self, number: int, known: Any) -> None:
+        """Note the first instruction of a number."""
         ready = known[2] if known is not None else None
         kind: Kind | None = getattr(ready, "kind", None)
-        at = -1 if kind is not None and kind.row.collective else 1
         if ready is not None:
             self.new.append((number, ready))
-        self.result_at[number] = at
-        return at
+        if kind is not None and kind.row.collective:
+            self.tagged.add(number)
+        self.met.add(number)
 
     def drop(self, n: int) -> None:
         """Drop the oldest entries."""
-        self.take(n)
-        self.dropped += n
+        self.dropped += sum(entry[0] != BEGIN for entry in self.take(n)[0])
 
-    def take(self, n: int) -> tuple[list[int], list[int], list[float], list[float], list[int]]:
-        """Remove and return the oldest entries."""
-        numbers, ids, starts, ends = self.numbers[:n], self.ids[:n], self.starts[:n], self.ends[:n]
-        reads = numbers.count(READ)
-        sizes = self.sizes[:reads]
-        del self.sizes[:reads], self.numbers[:n], self.ids[:n], self.starts[:n], self.ends[:n]
-        return numbers, ids, starts, ends, sizes
+    def take(self, n: int) -> tuple[list[tuple], list[float], float]:
+        """Remove and return the oldest entries, their ends, and the end of the one before them."""
+        code, ends, before = self.code[:n], self.ends[:n], self.last
+        del self.code[:n], self.ends[:n]
+        self.last = ends[-1] if ends else before
+        return code, ends, before
 
     def spans(self, client: str) -> Spans | None:
-        """Remove and return all entries as a message."""
+        """Remove and return all entries as a message. It is made column by column: the worker's thread waits meanwhile."""
         n = len(self.ends)
         if not n and not self.dropped:
             return None
         new, broken = self.new[:], self.broken[:]  # in place, as the worker's thread may be adding
         del self.new[: len(new)], self.broken[: len(broken)]
         dropped, self.dropped = self.dropped, 0
-        numbers, ids, starts, ends, sizes = self.take(n)
-        seconds = array("f", map(sub, ends, starts))
-        packed = (array("q", numbers).tobytes(), _whole(ids).tobytes(), array("d", starts).tobytes(), seconds.tobytes())
+        code, ended, before = self.take(n)
+        ends = array("d", ended)
+        starts = array("d", (before,)) + ends[:-1] if n else ends
+        numbers, seconds = array("q", map(number_of, code)), array("f", map(sub, ends, starts))
+        columns = numbers.tobytes(), self._ids(code).tobytes(), starts.tobytes(), seconds.tobytes()
+        reads, self.reads = self.reads, False
+        sizes = tuple([entry[2] for entry in code if entry[0] == READ]) if reads else ()
         meanings = tuple(meaning(number, ready) for number, ready in new)
-        return Spans(client, *packed, tuple(sizes), tuple(id for id in broken if type(id) is int), meanings, dropped)
+        failed = tuple(id for id in broken if type(id) is int)
+        return Spans(client, *columns, sizes, failed, meanings, dropped)
+
+    def _ids(self, code: list[tuple]) -> array[int]:
+        """The id of each entry's result; 0 where it has none, or one that is not an integer."""
+        tagged = self.tagged
+        try:
+            return array(
+                "q", [tag_of(e) if e[0] in tagged else first_result(e) for e in code] if tagged else map(first_result, code)
+            )
+        except (TypeError, IndexError):
+            found = [tag_of(e) if e[0] in tagged else first_result(e) if len(e) > 1 else 0 for e in code]
+            return array("q", [id if type(id) is int else 0 for id in found])
 
 
 class Recorder:
     """The unreported activities of a worker. The worker's thread adds to it, and any thread may take reports."""
 
-    def __init__(self, clock: Callable[[], float], sync: Callable[[], None]) -> None:
-        self.clock, self.sync = clock, sync
+    def __init__(self, clock: Callable[[], float], sync: Callable[[], None], ticks: Ticks) -> None:
+        self.clock, self.sync, self.ticks = clock, sync, ticks
         self.level, self.levels = OFF, dict[str, int]()  # default level, and the level of clients with another
         self.columns: dict[str, Columns] = {}
         self.compiled: list[Compiled] = []
         self.began = 0.0  # start of the current instruction
         self.waiting: dict[str, float] = {}  # by client: start of the collective that its run waits for
-        self.spent: dict[str, float] = {}  # by client: seconds spent in its preempted program
+        self.spent: dict[str, tuple[float, float]] = {}  # by client: seconds since its last entry, and in its preempted program
         self.whole: dict[str, int] = {}  # by client: instructions of the current run that are timed as a whole
         self.long = 0
         self.last: list[Spans] = []  # of departed clients
@@ -103,7 +133,7 @@ class Recorder:
         with self.lock:
             self.level, self.levels = asked.level, dict(asked.clients)
             for columns in self.columns.values():
-                columns.result_at.clear()
+                columns.met.clear()
 
     def forget(self, client: str) -> None:
         """Forget a departed client; its last activities will still be reported."""
@@ -142,51 +172,84 @@ class Recorder:
             self.long += 1
         columns = self._columns(run.client)
         if sampled and len(columns.ends) < MAX_UNREPORTED:
-            return self._timed(columns, kinds, code, self.sync if level == EXACT else None)
+            if level < INSIDE:
+                return self._timed(columns, kinds, code)
+            return self._timed_inside(columns, kinds, code, self.sync if level == EXACT else None)
         self.whole[run.client] = len(run.code)
         return code
 
-    def _timed(
+    def _timed(self, columns: Columns, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
+        clock, met, add, end = self.clock, columns.met, columns.code.append, columns.ends.append
+        for ins in code:
+            if ins[0] not in met:
+                columns.meet(ins[0], kinds.get(ins[0]))
+            yield ins
+            add(ins)
+            end(clock())
+
+    def _timed_inside(
         self, columns: Columns, kinds: dict[int, Any], code: Iterator[tuple], sync: Callable[[], None] | None
     ) -> Iterator[tuple]:  # fmt: skip
-        clock, met, result_at = self.clock, columns.result_at.get, columns.meet
-        number, id = columns.numbers.append, columns.ids.append
-        start, end = columns.starts.append, columns.ends.append
+        """The same, where a program's instructions may add entries before its own, which therefore needs its beginning."""
         for ins in code:
-            at = met(ins[0]) or result_at(ins, kinds.get(ins[0]))
+            if ins[0] not in columns.met:
+                columns.meet(ins[0], kinds.get(ins[0]))
             yield ins
             if sync is not None:
                 sync()
-            ended = clock()
-            number(ins[0])
-            id(ins[at] if len(ins) > 1 else 0)
-            start(self.began)
-            end(ended)
-            self.began = ended
+            columns.add(BEGUN, self.began)
+            self.began = self.clock()
+            columns.add(ins, self.began)
+
+    def _note(self, columns: Columns) -> Callable[[tuple], None]:
+        """Adds entries for instructions inside of a program that have ended."""
+
+        def note(entries: tuple) -> None:
+            now = self.clock()
+            for entry in entries:
+                columns.add(entry, now)
+
+        return note
 
     def begin(self, client: str) -> None:
         """A run begins, or continues after a preemption or a collective."""
-        self.began = self.waiting.pop(client, 0.0) or self.clock() - self.spent.pop(client, 0.0)
+        now = began = self.began = self.clock()
+        if client in self.spent:
+            since, called = self.spent.pop(client)
+            began, self.began = now - since, now - called
+        elif client in self.waiting:
+            began = self.began = self.waiting.pop(client)
+        level = self.of(client)
+        inside = level >= INSIDE and client not in self.whole
+        self.ticks.note = self._note(self._columns(client)) if inside else None
+        if level != OFF and client not in self.whole:
+            self._columns(client).add(BEGUN, began)
 
     def pause(self, client: str, parked: bool) -> None:
         """A run is preempted, or waits for a collective, which lasts until the run continues."""
         if client in self.whole:
             self._stretch(client)
-        elif parked:
-            self.waiting[client] = self.began
+            return
+        columns = self._columns(client)
+        with self.lock:  # a report may be taking the entries
+            began = columns.ends[-1] if columns.ends else columns.last
+        if parked:
+            self.waiting[client] = began
         else:
-            self.spent[client] = self.clock() - self.began
+            now = self.clock()
+            inside = self.of(client) >= INSIDE  # the current program may have added entries
+            self.spent[client] = now - began, now - (self.began if inside else began)
 
     def end(self, run: Run, broken: list[int]) -> None:
-        client, now = run.client, self.clock()
-        if self.of(client) == OFF:
-            return
+        client = run.client
         if client in self.whole:
             self._stretch(client)
             del self.whole[client]
+        if self.of(client) < EVERY:
+            return
         columns = self._columns(client)
         columns.broken.extend(broken)
-        columns.add(END, run.serial, now, now)
+        columns.add((END, run.serial), self.clock())
         if len(columns.ends) > 2 * MAX_UNREPORTED:
             with self.lock:
                 columns.drop(MAX_UNREPORTED)
@@ -195,15 +258,17 @@ class Recorder:
         """Add one entry for all instructions since the run began or continued; the first entry has their number."""
         columns = self._columns(client)
         if len(columns.ends) < 2 * MAX_UNREPORTED:
-            columns.add(STRETCH, self.whole[client], self.began, self.clock())
+            columns.add(BEGUN, self.began)
+            columns.add((STRETCH, self.whole[client]), self.clock())
         self.whole[client] = 0
 
     def read(self, client: str, id: int, nbytes: int, began: float) -> None:
         """A tensor was sent to its client."""
         if self.of(client) != OFF:
             columns = self._columns(client)
-            columns.sizes.append(nbytes)
-            columns.add(READ, id, began, self.clock())
+            columns.add(BEGUN, began)
+            columns.reads = True
+            columns.add((READ, id, nbytes), self.clock())
 
     def compile(self, client: str, seconds: float, text: str) -> None:
         """Add the compilation of a program, which may have failed."""
@@ -220,12 +285,14 @@ class Recorder:
         return WorkerReport((*compiled, *last, *spans)) if compiled or last or spans else None
 
 
-def _whole(ids: list[int]) -> array[int]:
-    """Ids as an array for a message, with 0 for operands that are not integers."""
-    try:
-        return array("q", ids)
-    except TypeError:
-        return array("q", [id if type(id) is int else 0 for id in ids])
+def keeping(rule: tuple) -> str:
+    """A rule by which a gathered tensor could have stayed sharded, as `all_gather` has it, in words."""
+    if not rule:
+        return ""
+    op, signal, which, axes = rule
+    layouts = ", ".join(f"Shard({axis})" if axis >= 0 else "Replicate()" for axis in axes)
+    under = f" under the signal {signal}" if signal else ""
+    return f"{op}{under} takes its operand {which + 1} sharded if its operands are laid out as ({layouts})"
 
 
 def meaning(number: int, ready: Any) -> Meaning:
@@ -233,7 +300,8 @@ def meaning(number: int, ready: Any) -> Meaning:
     program, kind = getattr(ready, "program", None), getattr(ready, "kind", None)
     if program is None and kind is not None:
         nbytes = sum(s.nbytes for s in kind.outs)
-        return Meaning(number, kind.row.name, kind.row.group, kind.signal, nbytes, tuple(kind.settings.get("group", ())))
+        group, rule = tuple(kind.settings.get("group", ())), keeping(kind.settings.get("rule", ()))
+        return Meaning(number, kind.row.name, kind.row.group, kind.signal, nbytes, group, rule=rule)
     if program is None:
         return Meaning(number, ready.title, "free")
     executed = {r for i in ready.executed.instructions for r in i.results}

@@ -77,7 +77,7 @@ def run(engine: str, log: bool = False, device: str = "cpu") -> tuple[list[float
                     out.write(f"{at} {line}\n")
 
             observers = made.dispatcher.observers
-            observers.local, observers.on = see, True
+            observers.local, observers.on, observers.sends = see, True, True
             for mail in observers.send_levels():
                 made.hub.post("dispatcher", mail)
             made.hub.deliver()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,15 +49,49 @@ def test_the_same_array_sent_again_and_again_is_found_and_others_are_not() -> No
     assert (found.sort, found.line) == ("uploads", "data.py:3") and "1.0 MB was sent 5 times" in found.text
 
 
-def test_gathers_are_counted_once_for_all_workers_and_reductions_are_none() -> None:
+def test_gathers_that_a_rule_avoids_are_counted_once_for_all_workers_and_others_are_none() -> None:
     made = recording(work(0.0, 4.0), work(0.0, 4.0, "w1"))
     for i in range(4):
         for w in ("w0", "w1"):
-            made.items.append(Collective(w, "c", "all_gather", "collective", float(i), 0.25, 9, nbytes=64))
+            gather = Collective(w, "c", "all_gather", "collective", float(i), 0.25, 9, nbytes=64)
+            made.items += [gather, replace(gather, rule="matmul takes it")]
             made.items.append(Collective(w, "c", "all_reduce", "collective", float(i), 0.25, 9))
     made.reader.lines["c", 9] = "model.py:12"
     [found] = diagnose(made)
     assert (found.sort, found.line, found.share) == ("gathers", "model.py:12", 0.25) and found.text.startswith("4 times")
+    assert found.advice.startswith("matmul takes it")
+
+
+def gathered(step: Callable[[gt.Tensor, gt.Tensor], gt.Tensor], steps: int) -> tuple[dict[str, Finding], int]:
+    """What the doctor finds in a loop over a tensor sharded along its rows, and how many tensors were gathered."""
+    with cluster(2, engine="numpy"):
+        gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+        with gt.signal("rows"):
+            x = gt.tensor(np.eye(64, dtype="float32"))
+        w = gt.tensor(np.ones((64, 64), "float32"))
+        with gt.debug.doctor(show=False) as doctor:
+            for _ in range(steps):
+                step(x, w).sum().item()
+    done = [i for i in doctor.recording.items if isinstance(i, Collective) and i.name == "all_gather"]
+    return sorts(doctor.findings), len(done) // 2
+
+
+@pytest.mark.parametrize("steps", [5, 60])  # one by one, and replayed
+def test_a_gather_names_the_rule_by_which_its_tensor_could_have_stayed_sharded(steps: int) -> None:
+    found, gathers = gathered(lambda x, w: w @ x, steps)
+    told = found["gathers"]
+    assert gathers == steps and told.text.startswith(f"{steps} times"), (gathers, found)
+    rule = "matmul takes its operand 2 sharded if its operands are laid out as (Replicate(), Shard(1))"
+    assert told.advice.startswith(rule) and told.line.startswith("test_doctor.py:")
+
+
+def test_gathers_that_no_rule_avoids_reads_and_reductions_are_left_out() -> None:
+    found, gathers = gathered(lambda x, w: gt.linalg.inv(x), 5)
+    assert gathers == 5 and "gathers" not in found, "the inverse of a matrix needs all of it"
+    found, gathers = gathered(lambda x, w: x @ x, 5)
+    assert gathers == 5 and "gathers" not in found, "with its left operand as it is, no rule shards the right one"
+    found, gathers = gathered(lambda x, w: x @ w, 5)
+    assert gathers == 0 and "gathers" not in found, "a batch is sharded, and its sum is reduced"
 
 
 def test_broken_traces_compilations_and_stalls_are_told() -> None:

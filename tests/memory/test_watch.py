@@ -42,7 +42,7 @@ def recorded(made: Cluster, level: int = e.EVERY) -> Iterator[Recording]:
     yield recording
     made.settle()
     if session.reports is not None:
-        session.reports.send(0.0, late=True)
+        session.reports.send(0.0)
     made.settle()
     unsubscribe(session, observe)
     made.settle()
@@ -275,7 +275,8 @@ def trained(log: bool) -> tuple[float, list[dict], int]:
     with cluster(2, engine="numpy") as made:
         if log:
             observers = made.dispatcher.observers
-            observers.local, observers.on = lambda event, who, what: told.append(event), True
+            observers.local = lambda event, who, what: told.append(event)
+            observers.on = observers.sends = True
             for mail in observers.send_levels():
                 made.hub.post("dispatcher", mail)
             made.hub.deliver()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from gt.errors import ConfigError
+from gt.errors import ConfigError, GTError
+from gt.pools import cli
 from gt.pools.autoscale import Autoscaler
 
 
@@ -43,3 +47,20 @@ def test_nothing_is_decided_while_workers_have_yet_to_come() -> None:
     assert [scaler.look(t, 3, stats(busy=t)) for t in (0, 5, 10)] == [3, 3, 3]
     with pytest.raises(ConfigError, match="from 0 to 4"):
         Autoscaler(0, 4)
+
+
+def test_only_gt_s_own_errors_stand_for_a_dispatcher_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller's deadline, such as an alarm's TimeoutError, is none of them."""
+    pool = SimpleNamespace(name="p", server="localhost:9000")
+
+    def raises(error: Exception) -> Any:
+        def connect(name: str) -> None:
+            raise error
+
+        monkeypatch.setattr(cli, "connect", connect)
+        monkeypatch.setattr(cli, "disconnect", lambda: None)
+        return cli.joined_workers(pool)  # type: ignore[arg-type]
+
+    assert raises(GTError("no answer about stats within 10 s")) == "no answer about stats within 10 s"
+    with pytest.raises(TimeoutError, match="the alarm"):
+        raises(TimeoutError("the alarm"))

@@ -54,7 +54,7 @@ def messages() -> list[e.Watched]:
     """A batch that two workers execute: a product each, of 0.25 and 0.5 s, and a collective."""
     return [
         watched(1, e.Joined("w0", 9.0, 0, "numpy"), e.Joined("w1", 9.0, 1, "numpy"), e.Joined("vm:7", 9.0)),
-        watched(2, e.Lines("vm:7", array("q", [3]).tobytes(), array("H", [0]).tobytes(), ("train.py:5",), 10.0, 1)),
+        watched(2, e.Lines("vm:7", array("q", [3]).tobytes(), array("H", [0]).tobytes(), ("train.py:5",), ((1, 10.0),))),
         watched(3, e.Received("vm:7", 1, 10.25, 2), e.Sent("vm:7", 1, "w0", 10.25, 2), e.Sent("vm:7", 1, "w1", 10.25, 2)),
         watched(4, spans("w0", [(1, 3, 10.5, 0.25), (-2, 3, 10.75, 0.5), (e.END, 1, 11.25, 0.0)], (MATMUL, GATHER))),
         watched(5, spans("w1", [(1, 3, 10.5, 0.5), (-2, 3, 11.0, 0.25), (e.END, 1, 11.25, 0.0)], (MATMUL, GATHER))),
@@ -132,6 +132,17 @@ def test_a_capture_is_read_as_it_was_written_and_one_cut_short_to_its_end(messag
     path.write_bytes(path.read_bytes()[:-5])
     assert list(capture.messages(path)) == messages[:-1]
     assert capture.count(messages[3]) == 3
+
+
+def test_work_that_began_before_a_capture_is_drawn_from_its_beginning(tmp_path: Path) -> None:
+    with capture.CaptureFile(path := tmp_path / "t.capture") as file:
+        file.write(watched(1, e.Joined("w0", 30.0, 0, "numpy"), e.Joined("vm:7", 30.0)))
+        file.write(watched(2, spans("w0", [(-2, 3, 8.0, 24.0), (1, 4, 32.0, 0.5)], (MATMUL, GATHER))))
+        file.write(watched(3, e.Waited("vm:7", 8.0, 24.5, "train.py:6", 64)))
+    found = capture.read(path)
+    assert [(w.name, w.start, w.seconds) for w in found.work] == [("all_gather", 30.0, 2.0), ("matmul", 32.0, 0.5)]
+    assert [(b.start, b.stop) for b in chart(found).bars if b.group == "wait"] == [(0.0, 2.5)]
+    assert chart(found).seconds == 2.5
 
 
 def test_a_file_that_is_neither_log_nor_capture_is_an_error(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gt.dispatcher.core import Dispatcher
 from gt.ops import TABLE, infer
 from gt.program.code import FREE
 from gt.spec import Spec, float32
-from gt.transport.events import END, READ, Meaning, Spans, WorkerReport
+from gt.transport.events import END, READ, Meaning, Spans, State, WorkerReport
 from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail, TraceDef
 from gt.watch.log import GONE, InstructionLog, arity_name
 from gt.watch.log_file import OrderedLines, RotatedFile, prepared
@@ -219,3 +219,23 @@ def test_every_row_is_some_sort_of_op(row: object, operands: tuple, statics: dic
     kind = infer(row, ins, tuple(statics[s] for s in row.statics))  # type: ignore[arg-type, attr-defined]
     tensors = sum(isinstance(i, Spec) for i in ins)
     assert arity_name(kind) == "CreateOp" if not tensors else arity_name(kind) in ("UnaryOp", "BinaryOp", "TernaryOp", "NaryOp")
+
+
+def test_an_op_that_does_not_end_is_named_by_the_last_line() -> None:
+    log = Written()
+    log("c", Batch(1, (FULL, MATMUL), [(1, 1, 1.0), (2, 2, 1, 1), (2, 3, 2, 2)]))
+    log("w0", done([(1, 1, 0.001)]))
+    stuck = State(0.5, 0.0, 0.0, 2, 0, 0, 0, current="matmul", client="c")
+    log("w0", WorkerReport((stuck,)))
+    assert not any("STALLED" in line for _, line in log.lines), "it has begun a moment ago"
+    log.now = lambda: 3.5
+    for _ in range(2):
+        log("w0", WorkerReport((stuck,)))
+    assert [line for _, line in log.lines if "STALLED" in line] == [log.lines[-1][1]]
+    words = log.lines[-1][1].split(" | ")
+    assert words[0].strip() == "STALLED" and words[1].strip() == "auto_worker"
+    assert words[3].startswith("op=matmul result=127.0.0.1:59712_2 seconds=3.")
+    log("w0", done([(2, 2, 4.0)]))
+    log.now = lambda: 7.5
+    log("w0", WorkerReport((stuck,)))
+    assert "op=matmul result=127.0.0.1:59712_3" in log.lines[-1][1], "the next one"

@@ -105,7 +105,7 @@ def test_every_collective_gives_the_same_in_two_levels_as_in_one(hosts: tuple[st
     scatters = [whole("reduce_scatter", (7, 2), group, "sum", 0, (size,)) for _, size in sizes]
     for (at, size), (out,) in zip(sizes, talk.run(scatters, [[t] for t in terms])):
         assert (out == np.sum(terms, 0)[at : at + size]).all()
-    gathers = [whole("all_gather", (size, 2), group, 0, 7) for _, size in sizes]
+    gathers = [whole("all_gather", (size, 2), group, 0, 7, ()) for _, size in sizes]
     parts = talk.run(gathers, [[terms[0][at : at + size]] for at, size in sizes])
     assert all((out == terms[0]).all() for (out,) in parts)
     sent = infer(TABLE["broadcast"], (Spec((7, 2), float32), int), (group, None, float32.code))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from gt.ops import Kind
 from gt.program import Hole, Instruction, Program
 from gt.spec import Spec
+from gt.worker.programs.ticks import Ticked
 
 SENT = 0  # in the place of a value that a collective without results would make: it, too, must have ended with the program
 NONE: Mapping[int, Any] = MappingProxyType({})
@@ -61,12 +62,17 @@ class KernelTable:
 
 
 def straight_line(
-    program: Program, table: KernelTable, flat: bool = False, side: Side | None = None, pauses: PausePoints | None = None
+    program: Program,
+    table: KernelTable,
+    flat: bool = False,
+    side: Side | None = None,
+    pauses: PausePoints | None = None,
+    ticked: Ticked | None = None,
 ) -> Callable[..., Any]:
     """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`; kernels, constants and numbers are bound as
     globals. The list of inputs is emptied, so that each array is freed after its last use. With `pauses` it is a generator
-    that yields at pause points, and returns the results."""
-    writer = _Writer(program, table, flat, side, pauses)
+    that yields at pause points, and returns the results; with `ticked` it tells the end of each instruction."""
+    writer = _Writer(program, table, flat, side, pauses, ticked)
     exec(compile("\n".join(writer.lines), f"<program {program.number}>", "exec"), writer.names)
     return writer.names["program"]
 
@@ -80,8 +86,9 @@ class PausePoints(NamedTuple):
 
 class _Writer:
     def __init__(
-        self, program: Program, table: KernelTable, flat: bool, side: Side | None, pauses: PausePoints | None = None
-    ) -> None:
+        self, program: Program, table: KernelTable, flat: bool, side: Side | None, pauses: PausePoints | None,
+        ticked: Ticked | None,
+    ) -> None:  # fmt: skip
         self.table, self.side = table, side
         self.names: dict[str, Any] = {f"r{v}": value for v, value in program.constants.items()} | table.globals()
         if side is not None:
@@ -96,6 +103,8 @@ class _Writer:
         self.lines += [f"    {line}" for line in table.begin(program.holes)]
         if pauses is not None:
             self.names["over"] = pauses.over
+        if ticked is not None:
+            self.names["tick"] = ticked.ticks.tick
         starts = self.names["starts"] = list[int]()  # the first line of each instruction
         for n, ins in enumerate(program.instructions):
             starts.append(len(self.lines) + 1)
@@ -104,6 +113,9 @@ class _Writer:
             self._write(ins)
             if ins.frees:
                 self.lines.append(f"    del {', '.join(f'r{v}' for v in ins.frees)}")
+            if ticked is not None:
+                self.names[f"t{n}"] = ticked.entries(ins)
+                self.lines.append(f"    tick(t{n})")
         self._join(self.apart)
         self.lines.append(f"    return ({''.join(table.result(f'r{r}') + ', ' for r in program.results)})")
 

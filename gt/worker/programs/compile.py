@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import cached_property, partial
+from types import CodeType
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -19,6 +20,7 @@ from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
 from gt.worker.programs.passes.unused import without_unused
 from gt.worker.programs.peak import peak
+from gt.worker.programs.ticks import Ticked, Ticks
 from gt.worker.turns import LARGE, Preempted
 
 TRACE = 3  # the form of a call of a program
@@ -118,10 +120,10 @@ class Executable:
     def __init__(
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
         say: Callable[..., None] = _silent, warn: Callable[[str], None] = _silent, plain: str = "",
-        show: Callable[[str, Program], None] = _unseen, over: Callable[[], bool] | None = None,
+        show: Callable[[str, Program], None] = _unseen, over: Callable[[], bool] | None = None, ticks: Ticks | None = None,
     ) -> None:  # fmt: skip
         self.program, self.kinds, self.engine, self.say, self.warn, self.show = program, kinds, engine, say, warn, show
-        self.number, self.over = program.number, over
+        self.number, self.over, self.ticks = program.number, over, ticks or Ticks()
         self.pauses: frozenset[int] = frozenset()  # its pause points
         self.compile = compile or program.compile
         encoding = self.encoding = Form.of_call(len(program.results), program.inputs, program.holes)
@@ -156,12 +158,23 @@ class Executable:
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function
-        kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
+        self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
         if self.over is not None and engine.device == "cpu":  # on other devices kernels are only launched here
             self.pauses = pauses(program)
-        return straight_line(
-            program, kernels, pauses=PausePoints(self.over, self.pauses) if self.over and self.pauses else None
-        )
+        return self._straight_line()
+
+    def _straight_line(self, ticked: Ticked | None = None) -> Callable[..., Any]:
+        points = PausePoints(self.over, self.pauses) if self.over and self.pauses else None
+        return straight_line(self.lowered, self.kernels, pauses=points, ticked=ticked)
+
+    @cached_property
+    def timed(self) -> Callable[..., Any]:
+        """The straight-line function with the end of each instruction told."""
+        return self._straight_line(Ticked.of(self.ticks, self.program))
+
+    def is_form(self, code: CodeType) -> bool:
+        """Whether this is the code of its straight-line function."""
+        return code is self.function.__code__ or "timed" in self.__dict__ and code is self.timed.__code__
 
     @cached_property
     def growth(self) -> int:
@@ -189,7 +202,7 @@ class Executable:
         arrays = [table[i] for i in ins[encoding.inputs]]
         for i in self.dies:
             del table[ins[i]]
-        made = self.function(arrays, *ins[encoding.given])
+        made = (self.function if self.ticks.note is None else self.timed)(arrays, *ins[encoding.given])
         if self.pauses:
             self._advance(made, table, ins)
         else:

@@ -28,7 +28,7 @@ def rest_of_call(ready: Executable, values: Any, ins: tuple, error: Exception) -
     """The instructions of a call that have not run when it raised this error, on values that this puts into the table. None
     if it was neither refused nor stopped at an instruction: a faster form of a program may have overwritten inputs."""
     frames = list(traceback.walk_tb(error.__traceback__))
-    stopped = next(((frame, line) for frame, line in frames if frame.f_code is ready.function.__code__), None)
+    stopped = next(((frame, line) for frame, line in frames if ready.is_form(frame.f_code)), None)
     if stopped is not None:
         program, first = ready.lowered, bisect_right(stopped[0].f_globals["starts"], stopped[1]) - 1
     elif isinstance(error, (OutOfMemory, BrokenInput)):  # refused before it began

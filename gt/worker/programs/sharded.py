@@ -118,7 +118,15 @@ class ShardedTrace:
         program = part.program.with_instructions(part.program.instructions, number=number)
         used = {n: self.kinds[n] for n in program.kinds}
         executable = Executable(
-            program, used, self.engine, False, self.say, self.space.warn, show=self.show, over=self.space.over
+            program,
+            used,
+            self.engine,
+            False,
+            self.say,
+            self.space.warn,
+            show=self.show,
+            over=self.space.over,
+            ticks=self.space.ticks,
         )
         executable.source = "segment"
         self.space.kinds[number] = (TRACE, executable.run, executable)

@@ -91,7 +91,9 @@ class Units:
         program = stretch.program(next(self.numbers), list(stretch.left.values()), stretch.ended, places)
         kinds = {n: space.kinds[n][2] for n in program.kinds}
         show = worker.definitions.show
-        unit = Unit(program, kinds, worker.engine, True, partial(worker.report_program, space.client), show=show)
+        unit = Unit(
+            program, kinds, worker.engine, True, partial(worker.report_program, space.client), show=show, ticks=space.ticks
+        )
         unit.values, unit.holes = numbers, holes
         space.kinds[unit.number] = (TRACE, unit.run, unit)
         space.units[key] = unit

@@ -4,6 +4,8 @@ give the same bits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from gt.program.code import by_result
 from gt.spec import DType
 from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.numpy_form import numpy_form
+from gt.worker.programs.ticks import Ticked
 
 FUNCTIONS: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.absolute,
@@ -25,14 +28,20 @@ class NumpyTrace:
     """A program run by NumPy; `program` is the worker's Executable, `form` the program in NumPy's form."""
 
     def __init__(self, program: Any, form: Program, dtype: DType) -> None:
-        self.program, self.calls = program, 0
-        self.function = straight_line(program.stage("for NumPy", form), NumpyKernels(np.dtype(dtype.name)), flat=True)
+        self.program, self.form, self.dtype, self.calls = program, form, np.dtype(dtype.name), 0
+        self.function = straight_line(program.stage("for NumPy", form), NumpyKernels(self.dtype), flat=True)
+
+    @cached_property
+    def timed(self) -> Callable[..., Any]:
+        """The function with the end of each instruction told."""
+        ticked = Ticked.of(self.program.ticks, self.program.program)
+        return straight_line(self.form, NumpyKernels(self.dtype), flat=True, ticked=ticked)
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         program, encoding = self.program, self.program.encoding
         arrays = [table[i].numpy() for i in ins[encoding.inputs]]
         with np.errstate(all="ignore"):  # as PyTorch, without warnings about infinities and nans
-            made = self.function(*arrays, *ins[encoding.given])
+            made = (self.function if program.ticks.note is None else self.timed)(*arrays, *ins[encoding.given])
         for i in program.dies:
             del table[ins[i]]
         table.update(by_result(ins, map(torch.from_numpy, made)))

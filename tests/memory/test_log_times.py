@@ -1,0 +1,144 @@
+"""The instruction log has the time of each op, also of those inside of programs that are replayed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt.testing import cluster
+from gt.testing.cluster import Cluster
+from gt.watch.events import Activity
+from gt.watch.log import InstructionLog
+from gt.watch.log_file import LogThread, prepared
+from gt.watch.log_reader import read_log
+
+pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE", "GT_AUTO_COMPILE")
+SLOW = 0.004
+STEPS = 150  # a loop is replayed after some of them
+
+
+def observe(made: Cluster, local: Callable[[str, str, Any], None]) -> None:
+    """Have the dispatcher call `local`, as a server does with a log."""
+    observers = made.dispatcher.observers
+    observers.local, observers.on, observers.sends = local, True, True
+    for mail in observers.send_levels():
+        made.hub.post("dispatcher", mail)
+    made.hub.deliver()
+
+
+@contextmanager
+def logged(made: Cluster, path: Path) -> Iterator[list[Activity]]:
+    """The work that the log tells, after the block."""
+    log, found = LogThread(str(path), 1 << 24, lambda line: None), list[Activity]()
+    observe(made, log)
+    yield found
+    made.settle()
+    log.close()
+    found += read_log(path.read_text().splitlines()).work
+
+
+def delayed(made: Cluster, op: str, before: Callable[[], Any]) -> None:
+    """Have `before` run before the kernel of an op on the first worker."""
+    engine = made.workers[0].engine
+    kernel, over = engine.kernel, engine.over
+
+    def slowed(kind):
+        run = kernel(kind)
+        return run if kind.row.name != op else lambda *operands: (before(), run(*operands))[1]
+
+    engine.kernel = slowed  # type: ignore[method-assign]
+    engine.over = lambda kind: over(kind) if kind.row.name != op else None  # type: ignore[method-assign]
+
+
+def by_name(work: list[Activity]) -> dict[str, list[float]]:
+    """The seconds of each op of the loop."""
+    found = defaultdict[str, list[float]](list)
+    for w in work:
+        if w.group == "elementwise":
+            found[w.name].append(w.seconds)
+    return dict(found)
+
+
+def loop() -> None:
+    x, a = gt.tensor(np.ones((8, 8), "float32")), gt.full((8, 8), 0.5)
+    for _ in range(STEPS):
+        x = (((x * a + 1).tanh() - a) * a + 1).abs() * a
+    x.numpy()
+
+
+@pytest.mark.parametrize("engine", ["numpy", "pytorch"])
+def test_a_slow_op_of_a_replayed_loop_is_found_by_its_own_time(tmp_path: Path, engine: str) -> None:
+    with cluster(1, engine=engine) as made:
+        delayed(made, "tanh", lambda: time.sleep(SLOW))
+        with logged(made, tmp_path / "log") as work:
+            loop()
+            [stats] = gt.debug.get_worker_stats().values()
+    assert stats["traces"]["calls"] > 5 and stats["traces"]["launches_saved"] > 30, "most ops ran inside of programs"
+    found = by_name(work)
+    assert {name: len(found[name]) for name in ("mul", "add", "tanh", "sub", "abs")} == {
+        "mul": 3 * STEPS, "add": 2 * STEPS, "tanh": STEPS, "sub": STEPS, "abs": STEPS,
+    }, "each op has a line"  # fmt: skip
+    assert min(found.pop("tanh")) >= SLOW - 0.0011, "times are written in milliseconds"
+    assert all(statistics.median(there) < SLOW / 2 for there in found.values()), found
+
+
+def test_ops_that_numpy_runs_for_pytorch_have_times_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy_traces = pytest.importorskip("gt.worker.engine.torch.numpy_traces")
+
+    def slow(*arrays: np.ndarray) -> np.ndarray:
+        time.sleep(SLOW)
+        return np.subtract(*arrays)
+
+    monkeypatch.setitem(numpy_traces.FUNCTIONS, "sub", slow)
+    with cluster(1, engine="pytorch") as made, logged(made, tmp_path / "log") as work:
+        x, a = gt.tensor(np.ones((8, 8), "float32")), gt.full((8, 8), 0.5)
+        for _ in range(STEPS):
+            x = (((x * a + 1) * a - a) * a + 1) * a
+        x.numpy()
+        [stats] = gt.debug.get_worker_stats().values()
+    calls = stats["traces"]["numpy_calls"]
+    assert calls > 3
+    found = by_name(work)
+    assert sum(seconds >= SLOW - 0.0011 for seconds in found.pop("sub")) >= calls
+    assert all(statistics.median(there) < SLOW / 2 for there in found.values()), found
+
+
+def test_the_last_lines_name_the_op_at_which_a_program_hangs() -> None:
+    """Reports come from a thread of the worker, also while a kernel does not end."""
+    lines: list[str] = []
+    log, hung = InstructionLog(), list[str]()
+
+    def see(event: str, who: str, what: Any) -> None:
+        lines.extend(line for _, line in log.lines(time.time(), event, who, prepared(event, what)[0]))
+
+    def look() -> None:
+        """What the log says while the kernel runs: the op behind as many as have ended."""
+        for mail in worker.reports():
+            made.dispatcher.observers.report(next(iter(made.dispatcher.tables.by_peer)), mail.message)
+        sent = [line for line in lines if line.startswith("WORKER_SEND")]
+        ended = sum(line.startswith("WORKER_RECV") for line in lines)
+        hung.append(sent[ended].split("op=")[1].split()[0])
+
+    with cluster(1, engine="numpy") as made:
+        worker = made.workers[0]
+        worker.prompt = False  # reports are taken here, as the worker's thread does
+        delayed(made, "tanh", look)
+        observe(made, see)
+        loop()
+    assert hung == ["tanh"] * STEPS
+
+
+def test_nobody_is_told_of_instructions_inside_of_programs_without_a_log() -> None:
+    with cluster(1, engine="numpy") as made:
+        loop()
+        ready = [r for _, _, r in made.workers[0].spaces.popitem()[1].kinds.values() if hasattr(r, "lowered")]
+    assert ready and not any("timed" in vars(r) for r in ready)
