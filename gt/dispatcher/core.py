@@ -134,6 +134,8 @@ class Dispatcher:
             case Ask(_, "stats" | "clients") if client and len(self.tables.workers) < self.tables.expected:
                 self.stream.hold(client, message)  # the question includes workers that are still starting
                 return []
+            case Ask(ticket, "joined", name) if not client and not worker:  # a health check: it takes no client's place
+                return [Mail(peer, Answer(ticket, any(w.name == name for w in self.tables.living())))]
             case Ask() | Configure() if client:
                 return self._told(client, message)
             case Answer(ticket, value) if worker:

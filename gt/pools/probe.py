@@ -1,15 +1,22 @@
-"""`gt probe`: whether a dispatcher answers, or lists a worker. It connects as a client with the environment's key, so that
-the loop that serves clients gives the answer. Exit status 0 means yes."""
+"""`gt probe`: whether a dispatcher answers, or lists a worker. The loop that serves clients gives the answer, also where there is
+no place for another client. Exit status 0 means yes."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 from typing import Any
 
-from gt.client.default import connect, disconnect
-from gt.errors import GTError
+import zmq
+
+from gt import environment
+from gt.errors import ConnectionFailed, GTError
+from gt.transport.addresses import address_of
+from gt.transport.auth import Keys, reach
+from gt.transport.messages import Answer, Ask, decode, encode
+from gt.transport.sockets import Ends, greet, open_socket
 
 SUMMARY = "check that a dispatcher answers or that a worker has joined, for health checks"
 
@@ -28,19 +35,30 @@ def add_parser(commands: Any) -> None:
 
 
 def probe(args: argparse.Namespace) -> int:
-    server = f"tcp://{args.host}:{args.port}"
+    local = args.host == "localhost"
+    server = f"localhost:{args.port}" if local else f"tcp://{args.host}:{args.port}"
     try:
-        session = connect(server if args.host != "localhost" else f"localhost:{args.port}", timeout=args.timeout)
-        names = [worker.name for worker in session.workers]
+        joined = has_joined(server, args.id, args.timeout)
     except GTError as wrong:
         print(f"gt probe: {wrong}", file=sys.stderr)
         return 0 if args.what == "worker" and args.unless_unreachable else 1
-    finally:
-        disconnect()
-    if args.what == "dispatcher" or args.id in names:
+    if args.what == "dispatcher" or joined:
         return 0
-    print(
-        f"gt probe: the dispatcher at {server} knows no worker {args.id!r}: it has {', '.join(names) or 'none'}",
-        file=sys.stderr,
-    )
+    print(f"gt probe: the dispatcher at {server} knows no worker {args.id!r}", file=sys.stderr)
     return 1
+
+
+def has_joined(server: str, name: str, timeout: float) -> bool:
+    """Whether the dispatcher has a worker of this name; raises ConnectionFailed if it does not answer."""
+    address = address_of(server, timeout)
+    socket = open_socket(zmq.DEALER, secrets.token_hex(12).encode())
+    ends = Ends(socket)
+    try:
+        reach(socket, address, Keys(environment.KEY.value()).check())
+        answer = decode(greet(socket, ends, address, encode(Ask(1, "joined", name)), timeout))
+    finally:
+        ends.close()
+        socket.close(0)
+    if not isinstance(answer, Answer) or not isinstance(answer.value, bool):
+        raise ConnectionFailed(f"the dispatcher at {address} answered with a {type(answer).__name__}: expected an Answer")
+    return answer.value

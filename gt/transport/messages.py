@@ -108,7 +108,8 @@ class Peers(Message, frozen=True, tag=6):
 
 
 class Ask(Message, frozen=True, tag=7):
-    """A question about the system: "stats", "placement", ... The answer has the same ticket."""
+    """A question about the system: "stats", "placement", ... The answer has the same ticket. Anybody whose key was admitted may
+    ask whether a worker has "joined"; the other questions are clients'."""
 
     ticket: int
     about: str

@@ -679,6 +679,19 @@ def test_a_full_dispatcher_refuses_another_client_with_the_reason(talk: Conversa
     assert isinstance(talk.client("second")[0].message, Welcome)
 
 
+def test_a_full_dispatcher_answers_health_checks_and_no_other_question_of_strangers(talk: Conversation) -> None:
+    talk.tables.most_clients = 1
+    talk.client("first")
+    talk.worker("w0")
+    name = talk.tables.living()[0].name
+    for asked, known in ((name, True), ("another", False), ("", False), ([], False), (None, False)):
+        [mail] = talk("stranger", Ask(7, "joined", asked))
+        assert mail == Mail("stranger", Answer(7, known))
+    dropped = talk.tables.dropped
+    assert not talk("stranger", Ask(8, "stats")) and talk.tables.dropped == dropped + 1
+    assert list(talk.tables.clients) == ["first"]
+
+
 def test_workers_that_are_expected_are_told_of_once_when_all_are_there(talk: Conversation) -> None:
     talk.dispatcher.expect(3)
     talk.client()
