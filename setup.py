@@ -1,8 +1,15 @@
-"""The parts that are compiled, where a compiler is there; everything else is in pyproject.toml."""
+"""The parts that are compiled, where a compiler is there, and the project's links, where it has an address; everything else is
+in pyproject.toml."""
+
+import os
 
 from setuptools import Extension, setup
 
+ADDRESS = os.environ.get("PROJECT_URL", "").rstrip("/")  # of the repository, once it is public (CONTRIBUTING.md)
+PAGES = {"Homepage": "", "Source": "", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md"}
+
 setup(
+    project_urls={name: ADDRESS + path for name, path in PAGES.items()} if ADDRESS else {},
     ext_modules=[
         Extension("gt.client._native", ["gt/client/native.c"], optional=True),
         Extension(

@@ -13,7 +13,7 @@ def draw(losses: dict[str, list[float]], path: Path, title: str) -> None:
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        print(f"no picture of the losses: pip install 'gt[examples]' to have {path}")
+        print(f"no picture of the losses: pip install matplotlib to have {path}")
         return
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for name, values in losses.items():

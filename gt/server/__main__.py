@@ -183,7 +183,7 @@ def open_server(args: argparse.Namespace, tell: Callable[[str], None] | None, lo
 def start_dashboard(args: argparse.Namespace, children: Children, known: Keys) -> None:
     """The web page, in a process of its own."""
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
-        raise SystemExit("gt-server: the dashboard needs Starlette and uvicorn: pip install 'gt[dashboard]'")
+        raise SystemExit("gt-server: the dashboard needs Starlette and uvicorn: pip install starlette uvicorn")
     if args.dashboard_host not in LOOPBACK and not known.guarded:
         raise SystemExit(
             f"gt-server: other hosts reach a dashboard at {args.dashboard_host}: give --key (or GT_KEY), or --config"

@@ -152,7 +152,7 @@ def benchmark(args: argparse.Namespace) -> int:
     try:
         print(f"wrote {measure.chart(results, args.output, f'({args.rows}, {measure.COLUMNS}) float32')}")
     except ImportError:
-        print("no chart: it needs matplotlib (pip install 'gt[plot]')", file=sys.stderr)
+        print("no chart: it needs matplotlib (pip install matplotlib)", file=sys.stderr)
         return 1
     except (OSError, ValueError) as error:  # a missing folder, or a file format that matplotlib does not write
         print(f"no chart: {error}", file=sys.stderr)

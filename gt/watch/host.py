@@ -18,13 +18,13 @@ from gt.watch.stats import amount
 
 # A package, and the features that need it.
 PACKAGES = {
-    "torch": "the PyTorch engine, compiled programs and Gloo or NCCL collectives (pip install 'gt[torch]')",
-    "textual": "gt top (pip install 'gt[monitor]')",
-    "starlette": "the dashboard (pip install 'gt[dashboard]')",
-    "uvicorn": "the dashboard (pip install 'gt[dashboard]')",
-    "matplotlib": "pictures of gt visualize (pip install 'gt[plot]')",
-    "pyopencl": "the OpenCL backends (pip install 'gt[opencl]')",
-    "triton": "the Triton backends (pip install 'gt[triton]')",
+    "torch": "the PyTorch engine, compiled programs and Gloo or NCCL collectives (pip install torch)",
+    "textual": "gt top (pip install textual)",
+    "starlette": "the dashboard (pip install starlette uvicorn)",
+    "uvicorn": "the dashboard (pip install starlette uvicorn)",
+    "matplotlib": "pictures of gt visualize (pip install matplotlib)",
+    "pyopencl": "the OpenCL backends (pip install pyopencl)",
+    "triton": "the Triton backends (pip install triton)",
     "nvidia-ml-py": "the GPUs' use in gt top (pip install nvidia-ml-py)",
 }
 PROGRAMS = {"g++": "the C++ kernels of gt.tensor_ops, and torch.compile on CPUs", "nvidia-smi": "a list of NVIDIA's GPUs"}

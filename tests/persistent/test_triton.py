@@ -19,7 +19,7 @@ from tests.persistent.tiny import config, prompts
 
 reference = pytest.fixture(scope="module", name="reference")(hugging_face_logits)
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install gt[triton]"
+    importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install triton"
 )
 ROOT = Path(__file__).parents[2]
 # The interpreter takes a fifth of a second for a row and step of the models in CASES.

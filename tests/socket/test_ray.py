@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import sys
+import textwrap
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from processes import LAUNCH, free_port, until
+from commands import Commands
+from processes import LAUNCH, ROOT, free_port, until
 
 import gt
 from gt.errors import WorkerLost
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="ray is not installed (pip install gt[ray])"),
+    pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="ray is not installed (pip install ray)"),
     pytest.mark.filterwarnings("ignore"),  # Ray's own
 ]
 
 
-def node() -> dict[str, int]:
-    """A small node. Where its ports are not given, Ray waits for at most 15 s until the node's agents have chosen them."""
+def node(gpus: int = 0) -> dict[str, int]:
+    """A small node, with GPUs that Ray only counts. Where its ports are not given, Ray waits for at most 15 s until the node's
+    agents have chosen them."""
     ports = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
-    return {"num_cpus": 2, "object_store_memory": 100 << 20, **{name: free_port() for name in ports}}
+    return {"num_cpus": 2, "num_gpus": gpus, "object_store_memory": 100 << 20, **{name: free_port() for name in ports}}
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disconnected: None) -> Iterator[Any]:
-    """A head node and two others, of two CPUs each."""
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disconnected: None) -> None:
     monkeypatch.setenv("RAY_agent_register_timeout_ms", str(int(LAUNCH * 1000)))
     monkeypatch.setenv("GT_POOLS", str(tmp_path / "pools"))
     monkeypatch.setenv("GT_COLLECTIVES", "mail")  # of the workers, too: PyTorch takes long to load
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture
+def nodes(settings: None) -> Iterator[Any]:
+    """A head node and two others, of two CPUs each."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -102,3 +112,73 @@ def test_a_pool_on_ray_grows_while_queues_are_long_and_shrinks_when_idle(nodes: 
         until(busy, LAUNCH, "a second worker while the first is busy")
         until(lambda: len(joined()) == 1, LAUNCH, "the idle one has left")
         assert (gt.ones(2, 2) + 1).sum().item() == 8
+
+
+@pytest.fixture
+def dashboard(settings: None) -> Iterator[str]:
+    """Two nodes of two CPUs and two GPUs, as Ray counts them, and Ray's dashboard: its address."""
+    pytest.importorskip("ray.dashboard.optional_deps", reason="Ray's dashboard is not installed (pip install 'ray[default]')")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster, port = Cluster(), free_port()
+    try:
+        cluster.add_node(**node(2), include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=port, no_monitor=True)
+        cluster.add_node(**node(2))
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def listed(dashboard: str, what: str) -> list[dict[str, Any]]:
+    return json.loads(fetched(f"{dashboard}/api/v0/{what}?detail=1"))["data"]["result"]["result"]
+
+
+IN_A_JOB = """
+    import ray, gt
+
+    with gt.pool("ray", workers=1, backend="numpy", name="of-a-job"):
+        print("product", (gt.ones(3, 3) @ gt.ones(3, 3)).sum().item())
+        print("job", ray.get_runtime_context().get_job_id(), ray.get_actor("of-a-job-0", namespace="gt"))
+"""
+
+
+def test_ray_s_dashboard_has_the_logs_and_gpus_of_workers_and_a_job_has_its_own_pool(
+    dashboard: str, gt_command: Commands, tmp_path: Path
+) -> None:
+    gt_command(
+        "up", "ray", "--workers", "2", "--backend", "numpy", "--name", "seen", "--gpus-per-worker", "1", "--strategy", "PACK"
+    )
+    gt.connect()
+    until(lambda: len(joined()) == 2, LAUNCH, "two workers")
+    gt.disconnect()
+    actors = {a["name"]: a for a in listed(dashboard, "actors")}
+    for name, line in {
+        "seen-0": "gt-worker: seen-0 is worker 0: numpy on cpu",
+        "seen-1": "gt-worker: seen-1 is worker 1: numpy on cpu",
+        "seen-dispatcher": "gt-server: worker seen-1 joined with index 1",
+    }.items():
+        log = f"{dashboard}/api/v0/logs/file?actor_id={actors[name]['actor_id']}&lines=100&suffix=err"
+        assert line in fetched(log), f"what the dashboard's page of actor {name} shows"
+    [group] = [g for g in listed(dashboard, "placement_groups") if g["name"] == "seen"]
+    assert [b["unit_resources"] for b in group["bundles"]] == [{"CPU": 1.0, "GPU": 1.0}] * 2
+    assert len({b["node_id"] for b in group["bundles"]}) == 1, "packed on one node"
+    gt_command("down")
+    until(lambda: all(a["state"] == "DEAD" for a in listed(dashboard, "actors")), LAUNCH, "the end of all actors")
+
+    from ray.job_submission import JobSubmissionClient
+
+    script = tmp_path / "job.py"
+    script.write_text(textwrap.dedent(IN_A_JOB))
+    jobs = JobSubmissionClient(dashboard)
+    variables = {"PYTHONPATH": str(ROOT), "GT_POOLS": str(tmp_path / "job-pools"), "GT_COLLECTIVES": "mail"}
+    job = jobs.submit_job(entrypoint=f"{sys.executable} {script}", runtime_env={"env_vars": variables})
+    until(lambda: jobs.get_job_status(job).is_terminal(), LAUNCH, "the job's end")
+    assert "product 27.0" in jobs.get_job_logs(job) and jobs.get_job_status(job) == "SUCCEEDED", jobs.get_job_logs(job)
