@@ -33,7 +33,19 @@ def parser() -> argparse.ArgumentParser:
     commands = p.add_subparsers(required=True, metavar="COMMAND")
     for module in COMMANDS:
         importlib.import_module(module).add_parser(commands)
+    _describe(p)
     return p
+
+
+def _describe(p: argparse.ArgumentParser) -> None:
+    """Begin the help of each command with a sentence: its description, or the line by which it is listed."""
+    for action in p._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            listed = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, below in action.choices.items():
+                text = below.description or listed[name]
+                below.description = f"{text[0].upper()}{text[1:].removesuffix('.')}."
+                _describe(below)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -129,11 +129,9 @@ class Dispatcher:
             case Join() if not client and not worker:
                 return self._join(peer, message)
             case Ask(_, "placement" | "programs") | Configure() if client and client.held:
-                self.stream.hold(client, message)  # it applies after the batches that are held
-                return []
+                return self.stream.hold(client, message)  # it applies after the batches that are held
             case Ask(_, "stats" | "clients") if client and len(self.tables.workers) < self.tables.expected:
-                self.stream.hold(client, message)  # the question includes workers that are still starting
-                return []
+                return self.stream.hold(client, message)  # the question includes workers that are still starting
             case Ask(ticket, "joined", name) if not client and not worker:  # a health check: it takes no client's place
                 return [Mail(peer, Answer(ticket, any(w.name == name for w in self.tables.living())))]
             case Ask() | Configure() if client:

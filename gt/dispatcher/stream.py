@@ -54,13 +54,14 @@ class Stream:
             self._get(client, ticket, id, spec, flow)
         return flow.mail
 
-    def hold(self, client: Client, message: Any) -> None:
-        """Hold a message until a worker joins, an upload arrives or the workers catch up."""
+    def hold(self, client: Client, message: Any) -> list[Mail]:
+        """Hold a message until a worker joins, an upload arrives or the workers catch up. Nothing is sent yet."""
         held = client.held.size + weight(message)
         if held > checks.HELD:
             raise TooMuch(f"{held} instructions wait for a worker or an upload: the most are {checks.HELD}")
         client.held.append(message)
         self.tables.waiting[client.name] = None
+        return []
 
     def _hold_rest(self, client: Client, rest: Batch) -> None:
         client.held.appendleft(rest)

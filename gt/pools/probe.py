@@ -1,5 +1,5 @@
-"""`gt probe`: whether a dispatcher answers, or lists a worker. The loop that serves clients gives the answer, also where there is
-no place for another client. Exit status 0 means yes."""
+"""`gt probe`: whether a dispatcher answers, or lists a worker. The loop that serves clients gives the answer, also where no
+other client has a place. Exit status 0 means yes."""
 
 from __future__ import annotations
 

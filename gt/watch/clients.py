@@ -11,7 +11,7 @@ from rich.console import Console
 from gt import environment
 from gt.watch.stats import ask, client_table
 
-KILL = "end a client of a running server; needs an administrator's key"
+KILL = "end a client of a running server: one of your user, or any with an administrator's key"
 
 
 def add_parser(commands: Any) -> None:

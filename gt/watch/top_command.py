@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         top = importlib.import_module("gt.watch.top")
     except ImportError as absent:
-        raise GTError("gt top needs Textual: pip install textual") from absent
+        raise GTError("gt top needs Textual: `pip install textual`") from absent
     if not sys.stdout.isatty():
         raise GTError("gt top needs a terminal; to write to a file use `gt trace` or `gt stats --json`")
     top.Top([server(args)], args.key).run()

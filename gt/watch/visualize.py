@@ -37,7 +37,7 @@ def draw(drawn: Chart, path: Path, dpi: int = 120, width: float = 14.0, height: 
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError as absent:
-        raise GTError("pictures need matplotlib: pip install matplotlib, or write an .html file") from absent
+        raise GTError("pictures need matplotlib: `pip install matplotlib`, or write an .html file") from absent
     lanes, scale = drawn.lanes, 1e3
     figure = Figure(figsize=(width, height or 1.4 + 0.55 * len(lanes)), dpi=dpi, layout="constrained")
     axes = figure.subplots()

@@ -42,6 +42,7 @@ def test_the_tables_have_every_variable_every_statistic_and_every_command() -> N
     options = TABLES["options"]()
     for name, parser in commands(cli.parser()):
         assert f"## {name}\n" in options
+        assert parser.description and parser.description[0].isupper() and parser.description.endswith("."), name
         shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
         assert all(f"`{flag}`" in options for action in shown for flag in action.option_strings)
 

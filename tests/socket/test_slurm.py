@@ -29,7 +29,7 @@ def missing() -> str:
 
 @pytest.fixture
 def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One node with 16 processors, whatever it really has."""
+    """One node with 16 processors and 4 GPUs, whatever it really has."""
     if why := missing():
         pytest.skip(why)
     folder, host = tmp_path_factory.mktemp("slurm"), socket.gethostname()
@@ -59,9 +59,11 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=25
-NodeName={host} NodeAddr=127.0.0.1 CPUs=16 State=UNKNOWN
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs=16 Gres=gpu:4 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """)
+    (folder / "gres.conf").write_text(f"NodeName={host} Name=gpu File=/dev/tty[0-3]\n")
     munge = ["--foreground", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/munge.socket"]
     munge += [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed"]
     daemons = []
@@ -111,10 +113,44 @@ def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
     subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], check=True)
     until(lambda: gt_command.status()["server"] not in ("", first), LAUNCH, "the job's second dispatcher")
     until(lambda: len(gt_command.status()["joined"]) == 2, LAUNCH, "its workers")
-    log = (gt_command.pools / "jobs.logs" / "jobs-0.log").read_text()
-    assert "is about to leave" in log, "they drained"
     gt_command("down")
     until(lambda: not processes.running(), LAUNCH, "the end of the job")
+
+
+def test_workers_drain_before_a_real_time_limit_and_the_job_is_requeued(
+    slurm: None, processes: Processes, gt_command: Commands
+) -> None:
+    """SLURM counts limits by the minute, and warns the job 90 s before its end, or up to a minute earlier. The job's workers
+    pass their tensors on to one that was started by hand."""
+    asked = ["--partition", "test", "--time", "3", "--gres", "gpu:2", "--dispatcher-here"]
+    gt_command("up", "slurm", "--workers", "2", "--backend", "numpy", "--name", "short", *asked)
+    by_hand = [
+        "-m",
+        "gt.worker",
+        "--slurm",
+        "--backend",
+        "numpy",
+        "--id",
+        "stays",
+        "--pool",
+        str(gt_command.pools / "short.json"),
+    ]
+    steps = subprocess.Popen(["srun", "-n", "1", "-t", "9", sys.executable, *by_hand])
+    job = re.findall(r"job (\d+)", gt_command.status()["members"][1]["where"])[0]
+    shown = said("scontrol", "show", "job", job)
+    assert "Partition=test" in shown and "TimeLimit=00:03:00" in shown and "gpu:2" in shown, shown
+    until(lambda: len(gt_command.status()["joined"]) == 3, LAUNCH, "all workers")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
+    until(lambda: "Restarts=1" in said("scontrol", "show", "job", job), LAUNCH, "the job is requeued")
+    script.go()
+    script.says("still ")
+    told = "".join(path.read_text() for path in (gt_command.pools / "short.logs").iterdir())
+    assert told.count("is about to leave") == 2 and "DUE TO TIME LIMIT" not in told, told
+    script.kill()
+    gt_command("down")
+    steps.terminate()
+    steps.wait(60)
+    until(lambda: not processes.running(), LAUNCH, "the end of both jobs")
 
 
 def test_workers_started_by_hand_with_srun_find_one_another(slurm: None, processes: Processes, gt_command: Commands) -> None:
