@@ -98,12 +98,12 @@ class SignalConfig:
             raise ConfigError("shard and mesh both say where tensors lie: give one of them", "mesh")
         if not isinstance(self.mesh, Mapping) or not self.mesh or not all(_whole(n, 1) for n in self.mesh.values()):
             raise ConfigError(
-                f"mesh gives each dimension a size from 1 up, as in {{data: 2, model: 2}}, not {self.mesh!r}", "mesh"
+                f"mesh: expected a size from 1 up for each dimension, as in {{data: 2, model: 2}}, got {self.mesh!r}", "mesh"
             )
         written = self.placement if isinstance(self.placement, (list, tuple)) else None
         if written is None or len(written) != len(self.mesh):
             raise ConfigError(
-                f"placement has one entry for each of {', '.join(self.mesh)}, not {self.placement!r}", "placement"
+                f"placement: expected one entry for each of {', '.join(self.mesh)}, got {self.placement!r}", "placement"
             )
         size = 1
         for n in self.mesh.values():

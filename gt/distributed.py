@@ -94,7 +94,7 @@ def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
     if len(tensor_list) != 1:
-        raise ValueError(f"all_gather fills {len(tensor_list)} tensors: a GT script is rank 0 of 1")
+        raise ValueError(f"all_gather: expected a tensor_list of 1, as a GT script is rank 0 of 1, got {len(tensor_list)}")
     tensor_list[0].copy_(tensor)
     return _Done() if async_op else None
 

@@ -22,7 +22,9 @@ class GradScaler:
         growth_interval: int = 2000, enabled: bool = True,
     ) -> None:  # fmt: skip
         if growth_factor <= 1.0 or not 0.0 < backoff_factor < 1.0:
-            raise ValueError(f"the scale grows by more than 1 and shrinks by less: not {growth_factor} and {backoff_factor}")
+            raise ValueError(
+                f"expected growth_factor above 1 and backoff_factor between 0 and 1, got {growth_factor} and {backoff_factor}"
+            )
         self._scale, self._growth, self._backoff, self._interval = init_scale, growth_factor, backoff_factor, growth_interval
         self._enabled, self._steps = enabled, 0
         self._found: dict[int, bool] = {}  # by optimizer: whether its gradients, unscaled, were found to be infinite or nan

@@ -82,7 +82,7 @@ class CorrCholeskyTransform(Transform):
     def _size(self, length: int) -> int:
         n = round((0.25 + 2 * length) ** 0.5 + 0.5)
         if n * (n - 1) // 2 != length:
-            raise ValueError(f"{length} numbers are no triangle below a diagonal")
+            raise ValueError(f"expected n (n - 1) / 2 numbers, a triangle below a diagonal, got {length}")
         return n
 
     def _call(self, x: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def _put(a: Spec, value: Operand, *places: Spec, axes, accumulate) -> Spec:
     want = _shape(a.shape, places, axes)
     if isinstance(value, Spec):
         if broadcast(value.shape, want) != want:
-            raise ValueError(f"cannot write {value.shape} at indices of {want} of {a.shape}")
+            raise ValueError(f"cannot write {value.shape} at indices of {a.shape}: expected {want}, or what broadcasts to it")
         if value.dtype is not a.dtype:
             raise TypeError(f"cannot write {value.dtype.name} into {a.dtype.name}: cast first")
     return a

@@ -102,7 +102,7 @@ def status(args: argparse.Namespace) -> int:
     if isinstance(joined, str):
         print(f"  its dispatcher cannot be asked: {joined}")
     else:
-        print(f"  {len(joined)} workers have joined: {', '.join(sorted(joined)) or 'none'}")
+        print(f"  {len(joined)} workers have joined: {', '.join(sorted(joined)) or 'they are starting'}")
     return 0
 
 
@@ -111,8 +111,8 @@ def joined_workers(pool: RunningPool) -> dict[str, Any] | str:
     if not pool.server:
         return "it has not started"
     try:
-        session = connect(pool.name)
-        return session.ask("stats", timeout=10.0)["workers"]
+        session = connect(pool.name)  # statistics wait for workers that are still starting
+        return session.ask("stats", timeout=10.0)["workers"] if session.workers else {}
     except GTError as wrong:
         return str(wrong)
     finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import socket as plain
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,15 +107,17 @@ class Ends:
 
 
 def greet(socket: zmq.Socket[Any], ends: Ends, address: str, greeting: bytes, timeout: float) -> bytes:
-    """Send the first message to a dispatcher, and return its answer; raises ConnectionFailed with possible reasons. A server
-    that refuses the key may close the connection before the greeting is sent: a blocking send would wait for ever."""
+    """Send the first message to a dispatcher, and return its answer; raises ConnectionFailed with possible reasons after
+    `timeout` seconds. A server that refuses the key may close the connection before the greeting is sent: a blocking send would
+    wait for ever."""
+    until = time.monotonic() + timeout
     if socket.poll(int(timeout * 1000), zmq.POLLOUT):
         with contextlib.suppress(zmq.Again):
             socket.send(greeting, zmq.NOBLOCK)
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(ends.socket, zmq.POLLIN)
-    ready = dict(poller.poll(int(timeout * 1000)))
+    ready = dict(poller.poll(int(max(0.0, until - time.monotonic()) * 1000)))
     if socket in ready:
         return socket.recv()
     if ends.socket in ready and ends.refused():

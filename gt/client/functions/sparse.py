@@ -154,7 +154,7 @@ class SparseTensor:
         order = list(range(self.ndim))
         order[dim0], order[dim1] = order[dim1], order[dim0]
         if self.dense_dim():
-            raise NotImplementedError("transpose of a sparse tensor with dense axes")
+            raise NotImplementedError("cannot transpose a sparse tensor with dense axes: use to_dense() first")
         places = FUNCTIONS["stack"]([self._places[i] for i in order])
         return SparseTensor(places, self._held, tuple(self.shape[i] for i in order), False, COO)
 
