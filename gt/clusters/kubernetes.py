@@ -155,9 +155,11 @@ def _budget(pool: Pool, role: str, **limit: int) -> dict[str, Any]:
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": _meta(pool, role), "spec": spec}
 
 
-def _probe(*args: str, every: int, failures: int, **more: int) -> dict[str, Any]:
+def _probe(*args: str, every: int, failures: int, timeout: int = 10, **more: int) -> dict[str, Any]:
+    """A probe that takes longer than its timeout counts as failed, as where a node is overloaded: liveness has more time."""
     command = ["python", "-P", "-m", "gt", "probe", *args]
-    return {"exec": {"command": command}, "periodSeconds": every, "timeoutSeconds": 10, "failureThreshold": failures, **more}
+    limits = {"periodSeconds": every, "timeoutSeconds": timeout, "failureThreshold": failures}
+    return {"exec": {"command": command}, **limits, **more}
 
 
 def _pod(pool: Pool, role: str, container: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +201,7 @@ def _dispatcher(pool: Pool) -> dict[str, Any]:
         "variables": {"GT_VERBOSE": "1", "HOME": "/tmp"},
         "startupProbe": _probe(*asked, every=2, failures=30),
         "readinessProbe": _probe(*asked, every=10, failures=2),
-        "livenessProbe": _probe(*asked, every=30, failures=3),
+        "livenessProbe": _probe(*asked, every=30, failures=3, timeout=30),
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "8Gi"}},
     }
     spec = {
@@ -225,7 +227,7 @@ def _workers(pool: Pool) -> dict[str, Any]:
         ],
         "variables": {"GT_VERBOSE": "1", "HOME": "/tmp", "GT_DRAIN": str(GRACE - 15)},
         "readinessProbe": _probe(*asked, every=10, failures=2),
-        "livenessProbe": _probe(*asked, "--unless-unreachable", every=30, failures=4, initialDelaySeconds=60),
+        "livenessProbe": _probe(*asked, "--unless-unreachable", every=30, failures=4, timeout=30, initialDelaySeconds=60),
         "resources": {"requests": {"cpu": str(o.get("cpu") or "1"), "memory": limits["memory"]}, "limits": limits},
     }  # fmt: skip
     spec = {
