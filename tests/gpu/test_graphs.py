@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,30 @@ def test_training_in_graphs_is_training(keep: bool, rate: Any, optimizer: Any) -
     assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
     for a, b in zip(mine, want):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_graphs_that_are_garbage_do_not_break_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from gt.worker.engine.torch import cuda_graph
+
+    a, cycles, held = torch.ones(3, device="cuda"), list[list](), cuda_graph._held
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        a + 1
+    cycles.append([graph])
+    cycles[0].append(cycles[0])
+    del graph
+
+    def collecting(device: Any) -> int:  # the first call in a capture
+        cycles.clear()
+        if gc.isenabled():
+            gc.collect()
+        return held(device)
+
+    monkeypatch.setattr(cuda_graph, "_held", collecting)
+    _, stats = train(12, True, False, lambda i: 0.1, lambda p: SGD(p, lr=0.1))
+    assert not cycles and stats["compiled_calls"] >= 5 and stats.get("fallbacks", 0) == 0, stats
 
 
 def test_attention_on_the_gpu_is_pytorchs() -> None:

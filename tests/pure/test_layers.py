@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "gt"
 # A part imports only parts that stand above it. Those on one line never import one another.
 ORDER = [
-    ["lazy_import", "missing_names", "parameters"],
+    ["garbage", "lazy_import", "missing_names", "parameters"],
     ["safe_path", "version", "accelerator", "jit", "multiprocessing", "onnx"],
     ["device", "errors", "ownership", "spec"],
     ["environment"],

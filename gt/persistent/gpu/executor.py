@@ -5,13 +5,12 @@ A run of steps fills the state on the device, replays a graph for each step and 
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gt.garbage import uncollected
 from gt.persistent.batch import DecodeBatch
 from gt.persistent.executor import Executor, ExecutorSettings
 from gt.persistent.gpu.phases import Product, phases
@@ -20,18 +19,6 @@ from gt.persistent.program import Activation, AllReduce, Attention, DecodeProgra
 from gt.persistent.requests import Scheduler
 
 PADDING = 64  # rows of matrices begin at multiples of this many numbers
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Garbage collection is off meanwhile: unloading a module of another kernel breaks the capture of a graph."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class Rows(NamedTuple):
@@ -204,7 +191,7 @@ class GraphExecutor(Executor):
             self.step(rows, greedy)  # kernels are compiled and libraries initialised before the capture
             torch.cuda.synchronize(self.device)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph), uncollected():
+            with uncollected(), torch.cuda.graph(graph):
                 self.step(rows, greedy)
             state.positions.copy_(before)
             self.graphs[rows, greedy] = graph.replay

@@ -15,6 +15,7 @@ from weakref import ref
 
 import torch
 
+from gt.garbage import uncollected
 from gt.ops import Kind
 from gt.program import Program
 from gt.program.code import by_result
@@ -147,7 +148,8 @@ class Graph:
         """One capture; nothing is executed."""
         began, graph, before, given = self.engine.clock(), torch.cuda.CUDAGraph(), 0, self.numbers
         assert self.captured is not None and given is not None
-        with torch.cuda.graph(graph, stream=self.engine.streams.pair()[0], capture_error_mode="thread_local"):
+        stream = self.engine.streams.pair()[0]
+        with uncollected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (the start of a capture releases cached memory)
             made = list(self.captured(*self.statics, *given.holes))
             results = self._settle(made)
