@@ -151,11 +151,11 @@ def _by_batch_grad(kind: Kind) -> list[Rule]:
 
 PAIRS, DEVIATIONS = Spec((3, 2), float32), Values(Spec((3, 2), float32), 0.5, 2.0)
 
-op("group_norm", unchecked="d", autocast="high", shape=_group_shape, shard=_by_batch, saved=2, keep="inputs saved",
-   grad=lambda gs, ys, ins, groups: _pull("group_norm_grad", gs, ys, ins, groups=groups),
+op("group_norm", images="first", unchecked="d", autocast="high", shape=_group_shape, shard=_by_batch, saved=2,
+   keep="inputs saved", grad=lambda gs, ys, ins, groups: _pull("group_norm_grad", gs, ys, ins, groups=groups),
    tries=(((IMAGES, 1e-5, C, C), {"groups": 2}), ((IMAGES, 1e-5), {"groups": 4})),
    kernel=_group_norm, lower=_lower_group_norm)  # fmt: skip
-op("group_norm_grad", shape=_grads, shard=_by_batch_grad,
+op("group_norm_grad", images="first", shape=_grads, shard=_by_batch_grad,
    tries=(((IMAGES, IMAGES, PAIRS, DEVIATIONS, C), {"groups": 2, "bias": True}),
           ((IMAGES, IMAGES, PAIRS, DEVIATIONS), {"groups": 2, "bias": False})),
    kernel=_group_norm_grad, lower=_lower_group_norm_grad)  # fmt: skip

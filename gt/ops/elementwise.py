@@ -128,7 +128,7 @@ def _smaller_grad(g, a, b):
     return (a == b).pick(g / 2.0, (a < b).pick(g, 0.0))
 
 
-op("add", complex="analytic", shape=pointwise, shard=linear, tries=(TWO, TIMES, INTS),
+op("add", adds=True, complex="analytic", shape=pointwise, shard=linear, tries=(TWO, TIMES, INTS),
    kernel=lambda xp, a, b: xp.add(a, b),
    grad=(lambda g: g, lambda g: g))  # fmt: skip
 op("sub", complex="analytic", shape=_sub, shard=linear, tries=(TWO, TIMES, INTS),

@@ -4,7 +4,7 @@ one kind. Where the number of elements depends on values (boolean masks), the cl
 from __future__ import annotations
 
 from gt.ops.rules import broadcast
-from gt.ops.table import Alias, Kind, Operand, Rule, op
+from gt.ops.table import Alias, Kind, Operand, PieceWrite, Rule, op
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
 
@@ -44,6 +44,12 @@ def _limits(kind: Kind) -> tuple[tuple[int, int, int], ...]:
         if size:  # an empty slice may start anywhere
             found.append((at, max(0, -last), d - 1 - max(0, last)))
     return tuple(found)
+
+
+def _reached(kind: Kind, starts: tuple) -> tuple[range, ...]:
+    """The indices of the elements that a slice has, along each axis."""
+    take = kind.settings["take"]
+    return tuple(range(at, at + abs(size) * step, step) for at, (size, step) in zip(starts, take))
 
 
 def _whole_axes(kind: Kind, shape: Shape) -> list[tuple[int, int]]:
@@ -121,6 +127,7 @@ op("slice", complex="analytic", shape=lambda a, *starts, take: Spec(_checked(a.s
    kernel=lambda xp, a, *starts, take: xp.getitem(a, _cut(take, starts)),
    grad=lambda gs, ys, ins, take: [gs[0].op("slice_grad", *ins[1:], shape=ins[0].shape, take=take)])  # fmt: skip
 op("slice_grad", complex="analytic", shape=_unpicked, shard=_slice_grad_rules, cut=_piece, limits=_limits,
+   piece=PieceWrite(_reached, "slice_put"),
    tries=(((Spec((2,), float32), 2, 1), {"shape": (4, 5), "take": TAKE}),
           ((Spec((4, 3), float32), 0, 4), {"shape": (4, 5), "take": BACK})),
    kernel=lambda xp, g, *starts, shape, take: xp.setitem(xp.zeros(shape, dtype=g.dtype), _cut(take, starts), g),

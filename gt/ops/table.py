@@ -43,6 +43,16 @@ class Alias:
     offset: Callable[..., int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PieceWrite:
+    """Facts about an op that writes its first operand into zeros, at places that its numbers say: `places(kind, numbers)` are
+    the indices along each axis, `put` names the row that writes it into another tensor instead, with the same operands behind
+    that."""
+
+    places: Callable[[Kind, tuple[Any, ...]], tuple[range, ...]]
+    put: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """All facts about one op.
@@ -92,6 +102,9 @@ class Row:
     # writes to them are no error
     complex: str = ""  # takes complex numbers; its gradient is "analytic": as for real ones, at the conjugates; or "own"
     autocast: str = ""  # under autocast its floats become "low" (the requested dtype) or "high" (float32)
+    adds: bool = False  # it is the sum of its two operands
+    piece: PieceWrite | None = None
+    images: str = ""  # of (batch, channels, height, width): its fast kernels want the channels "last", or "first"
     blas: bool = False  # a matrix product that one call of BLAS computes
     compute_seconds: Callable[[Kind], float] | None = None  # estimated on one core of a CPU, beyond the time to read and write
     # its elements (gt/ops/estimate.py)

@@ -159,7 +159,9 @@ def with_frees(instructions: Sequence[Instruction], alive: set[int]) -> tuple[In
         if value not in alive:
             ends.setdefault(index, []).append(value)
     return tuple([
-        Instruction(ins.number, ins.kind, ins.results, ins.operands, tuple(ends.get(i, ())), ins.line, ins.parts)
+        Instruction(
+            ins.number, ins.kind, ins.results, ins.operands, tuple(ends.get(i, ())), ins.line, ins.parts, ins.in_place, ins.side
+        )
         for i, ins in enumerate(instructions)
     ])  # fmt: skip
 

@@ -81,6 +81,46 @@ def test_graphs_that_are_garbage_do_not_break_a_capture(monkeypatch: pytest.Monk
     assert not cycles and stats["compiled_calls"] >= 5 and stats.get("fallbacks", 0) == 0, stats
 
 
+def images(steps: int, replay: bool, optimizer_of: Any) -> tuple[list, dict]:
+    """A network of convolutions with fresh images in each step; weights are read in the midst, and go through other ops."""
+    nn = gt.nn
+    with cluster(1, "pytorch") as c:
+        if not replay:
+            HERE.scope.session.tracer = None
+        gt.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, 2, 1), nn.BatchNorm2d(16),
+            nn.ReLU(), nn.Conv2d(16, 32, 1), nn.ReLU(), nn.Conv2d(32, 32, 3, 1, 1), nn.Flatten(), nn.Linear(32 * 64, 5),
+        )  # fmt: skip
+        optimizer, rng, found = optimizer_of(model.parameters()), np.random.default_rng(0), []
+        for i in range(steps):
+            x = gt.from_numpy(rng.standard_normal((8, 3, 16, 16), np.float32))
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss)
+            if i % 6 == 5:
+                w = model[3].weight.detach()
+                found += [w.reshape(16, -1) @ gt.ones(144), w.sum(1), model(x).detach().mean()]
+        values = [v.numpy() for v in (*found, *model.parameters())]
+        return values, c.workers[0].stats()["traces"]
+
+
+@pytest.mark.parametrize("optimizer", [lambda p: SGD(p, lr=0.01, momentum=0.9), lambda p: gt.optim.AdamW(p, lr=1e-3)])
+def test_images_in_graphs_have_their_channels_last_and_the_same_numbers(optimizer: Any) -> None:
+    import torch
+
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+    mine, stats = images(30, True, optimizer)
+    want, _ = images(30, False, optimizer)
+    assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
+    assert before == (True, False), "as PyTorch has it: else the images would stay as they are"
+    for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=5e-2, atol=5e-3)  # convolutions of TF32, by other kernels
+
+
 def test_attention_on_the_gpu_is_pytorchs() -> None:
     import torch
 

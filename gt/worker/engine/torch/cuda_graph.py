@@ -7,7 +7,7 @@ one are copied away."""
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from operator import is_, itemgetter
 from typing import Any
@@ -17,19 +17,23 @@ import torch
 
 from gt.garbage import uncollected
 from gt.ops import Kind
-from gt.program import Program
+from gt.program import Instruction, Program
 from gt.program.code import by_result
+from gt.spec import Spec
 from gt.worker.engine.torch import checking
 from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.graph_images import images_last, is_packed, layout, on_images
 from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
-from gt.worker.engine.torch.kernels import GATHERED
-from gt.worker.engine.torch.recordings import GraphRecording, contiguous, copy
+from gt.worker.engine.torch.kernels import GATHERED, LISTED
+from gt.worker.engine.torch.recordings import GraphRecording, copy, lent
 from gt.worker.engine.torch.side_stream import SideStream, constant
 from gt.worker.programs.codegen import NONE, KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.early_collectives import early_collectives
+from gt.worker.programs.passes.fuse_lists import fuse_lists
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.side_stream import off_critical_path
+from gt.worker.programs.passes.sums_of_pieces import write_pieces
 from gt.worker.programs.passes.unused import without_unused
 
 HOT = 3  # calls that are observed before a capture
@@ -127,7 +131,8 @@ class Graph:
         program = self.program
         dies = set(program.program.dying)
         self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
-        self.statics = [a if f else contiguous(a) for a, f in zip(arrays, self.fixed)]
+        last = images_last(program.program, self.engine.at)
+        self.statics = [a if f else lent(a, layout(i in last)) for i, (a, f) in enumerate(zip(arrays, self.fixed), 1)]
         given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at, self.rises.each)
         given.give(numbers)
         self.captured = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
@@ -166,7 +171,7 @@ class Graph:
         owned = {s.untyped_storage().data_ptr() for s in self.statics}
         home = {j: self.statics[i] for i, j in self.links.items() if not self.fixed[i]}
         for j, m in enumerate(made):
-            if m is not home.get(j) and (m.untyped_storage().data_ptr() in owned or not m.is_contiguous()):
+            if m is not home.get(j) and (m.untyped_storage().data_ptr() in owned or not is_packed(m)):
                 made[j] = m.clone()
         sources, targets = [], []
         for i, j in self.links.items():
@@ -291,11 +296,16 @@ def capturable(
     program = stage("without unused ops", without_unused(program))
     program = stage("updates fused", fuse_updates(program, lambda kind: where_it_lies(kind) is not None))
     program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
+    program = stage("pieces written", write_pieces(program))
+    over = {ins.number: engine.writing(ins.kind) for ins in program.instructions if ins.in_place}
     side = None
     if engine.at.type == "cuda":
+        if images_last(program, engine.at):
+            kernels |= {n: on_images(kernels[n]) for n, kind in program.kinds.items() if kind.row.images}
+        program = stage("lists fused", fuse_lists(program, alike))
         program = stage("on two streams", off_critical_path(early_collectives(program)))
         side = SideStream(engine.streams.pair()[1], torch.cuda.Stream(engine.at) if collectives else None)
-    return straight_line(program, KernelTable(kernels, fused=where_it_lies), flat=True, side=side)
+    return straight_line(program, KernelTable(kernels, over, of_many), flat=True, side=side)
 
 
 def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_place: bool) -> dict[int, Callable[..., Any]]:
@@ -314,6 +324,22 @@ def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
     """A fused kernel for many updates that overwrites their operands, even if others hold them."""
     run = GATHERED.get(kind.row.name)
     return None if run is None else partial(run, **kind.settings)
+
+
+def of_many(kind: Kind) -> Callable[..., Any] | None:
+    """A fused kernel for updates, or for a list of instructions that are alike."""
+    return where_it_lies(kind) or partial(LISTED[kind.row.name].run, **kind.settings)
+
+
+def alike(ins: Instruction) -> Hashable:
+    """Instructions for which this is the same can run as a list; None for one that cannot."""
+    listed, kind = LISTED.get(ins.op.name), ins.kind
+    if listed is None or ins.holes or not listed.fits(kind):
+        return None
+    _, *others = zip(ins.operands, kind.ins)
+    same = tuple(operand for operand, spec in others if type(spec) is not Spec or not spec.ndim)
+    settings = tuple(value for name, value in kind.settings.items() if name != "axis")  # all axes
+    return ins.op.name, kind.outs[0].dtype.name, settings, same
 
 
 def _held(at: torch.device) -> int:

@@ -24,7 +24,7 @@ from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.host_copy import TorchCopy
 from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
-from gt.worker.engine.torch.namespace import TorchNamespace
+from gt.worker.engine.torch.namespace import TorchNamespace, Uncopied
 from gt.worker.engine.torch.numpy_traces import numpy_trace
 from gt.worker.engine.torch.threads import KernelThreads, is_long
 from gt.worker.engine.torch.training import over_dying
@@ -50,9 +50,11 @@ class TorchEngine:
         self.at = torch.device(device)
         self.device = device if self.at.type == "cpu" else f"{device} {torch.cuda.get_device_name(self.at)}"
         self.xp = TorchNamespace(self.at)
+        self.uncopied = Uncopied(self.at)
         self.clock: Callable[[], float] = float  # the shell sets a real clock
         self.fell_back: dict[str, str] = {}
         self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None
+        self.uploads = torch.cuda.Stream(self.at) if self.at.type == "cuda" else None
         self.graphs: WeakSet[Graph] = WeakSet()
         self.threads: KernelThreads | None = KernelThreads() if self.at.type == "cpu" else None
 
@@ -86,6 +88,11 @@ class TorchEngine:
         """The row's own kernel, which accepts 0-d tensors as numbers."""
         assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
         return partial(kind.row.kernel, self.xp, **kind.settings)
+
+    def writing(self, kind: Kind) -> Callable[..., Any]:
+        """The kernel of an op that writes into a copy of its first operand: into that itself."""
+        assert kind.row.kernel is not None
+        return partial(kind.row.kernel, self.uncopied, **kind.settings)
 
     def over(self, kind: Kind) -> Callable[..., Any] | None:
         name = kind.row.name
@@ -137,10 +144,20 @@ class TorchEngine:
             buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch has no read-only tensors
         host = torch.frombuffer(buffer, dtype=TORCH[spec.dtype], count=spec.numel).reshape(spec.shape)
         if self.at.type != "cpu":
-            return host.to(self.at)
+            return self._uploaded(host)
         if not copy:
             return host
         return self.threads.all(host.clone) if self.threads is not None and spec.nbytes >= LARGE else host.clone()
+
+    def _uploaded(self, host: torch.Tensor) -> torch.Tensor:
+        """A copy on the device, while the client's stream is busy over another one: on its own it would wait for all that is
+        launched there, and the worker with it."""
+        if self.uploads is None or (stream := torch.cuda.current_stream(self.at)).query():
+            return host.to(self.at)
+        with torch.cuda.stream(self.uploads):
+            made = host.to(self.at)  # returns when the bytes are there
+        made.record_stream(stream)
+        return made
 
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:

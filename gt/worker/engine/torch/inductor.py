@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from gt.program.code import by_result
 from gt.worker.engine.torch.checking import alike, wanted
 from gt.worker.engine.torch.cuda_graph import Graph, capturable, where_it_lies
+from gt.worker.engine.torch.graph_images import images_last
 from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.split_updates import split_updates
@@ -141,7 +142,8 @@ class Inductor:
 
     def _start(self, arrays: list[Any], numbers: tuple) -> None:
         """Compile in a thread, with copies of this call's inputs as samples."""
-        samples = [a.clone() for a in arrays]
+        last = images_last(self.program.program, self.engine.at)  # as the graph will have them
+        samples = [a.clone(memory_format=torch.channels_last) if i in last else a.clone() for i, a in enumerate(arrays, 1)]
         self.thread = threading.Thread(target=self._compile, args=(samples, numbers), name="gt-compile", daemon=True)
         self.thread.start()
         _threads.difference_update([t for t in tuple(_threads) if not t.is_alive()])

@@ -124,10 +124,10 @@ def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
 
 def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
     dtype = parts[0].dtype if parts and a.device.type == "cpu" else _wide(a)
-    seen = torch.zeros(a.shape[1], dtype=dtype, device=a.device)
+    seen, var = torch.zeros((2, a.shape[1]), dtype=dtype, device=a.device)
     if not a.shape[1]:
         return a, *[seen.to(_wide(a))] * 3
-    var = torch.zeros_like(seen)  # with a momentum of 1 it becomes the unbiased variance
+    # With a momentum of 1 `var` becomes the unbiased variance.
     if _cudnn_takes(a, parts):
         y, mean, rstd, reserve = aten.cudnn_batch_norm(_dense(a), *_pair(parts), seen, var, True, 1.0, eps)
         rstd.cudnn = reserve, eps  # needed by cuDNN's gradient; if the attribute is lost, ATen's gradient is used
@@ -140,15 +140,14 @@ def batch_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
     w = weight[0].contiguous() if weight else None
     if not a.numel():  # PyTorch would divide by the number of channels
         return _kept((torch.zeros_like(a), *[torch.zeros_like(w) if w is not None else None] * (1 + bias)), weight)
+    a = _dense(a)
+    g = g.contiguous(memory_format=_format(a))
     kept = getattr(rstd, "cudnn", None) if bias else None
     if kept is not None and _cudnn_takes(a, (*weight, *weight)):
-        a = _dense(a)
-        g = g.contiguous(memory_format=_format(a))
         return tuple(aten.cudnn_batch_norm_backward(a, g, w, None, None, mean, rstd, kept[1], kept[0]))
     mean, rstd = _saved(a if w is None else w, mean, rstd)
-    return _kept(aten.native_batch_norm_backward(
-        g.contiguous(), a.contiguous(), w, None, None, mean, rstd, True, 0.0, [True, w is not None, bias]
-    ), weight)  # fmt: skip
+    wanted = [True, w is not None, bias]
+    return _kept(aten.native_batch_norm_backward(g, a, w, None, None, mean, rstd, True, 0.0, wanted), weight)
 
 
 def batch_norm(a: Array, mean: Array, var: Array, eps: float, *parts: Array) -> Array:
@@ -168,7 +167,9 @@ def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, pad
     zero = [0] * len(stride)
     if not a.numel() or not w.numel():
         return a.new_zeros(a.shape[0], w.shape[1] * groups, *size)
-    like = a.new_empty(a.shape[0], w.shape[1] * groups, *size)  # only its shape counts, but oneDNN packs one that is not
+    like = torch.empty(  # only its shape and memory format count, but oneDNN packs one that is not dense
+        (a.shape[0], w.shape[1] * groups, *size), dtype=a.dtype, device=a.device, memory_format=_format(a)
+    )
     fits = all(
         (d + 2 * p - e * (k - 1) - 1) // s + 1 == n
         for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])

@@ -33,7 +33,7 @@ class GraphRecording:
             if buffer is None or table.get(self.copied[j]) is buffer:  # the holder of the buffer keeps it
                 if buffer is not None:
                     buffer.lent = False
-                self.copies[j] = contiguous(self.results[j])
+                self.copies[j] = lent(self.results[j], torch.preserve_format)
             else:
                 again.append(j)
             self.copied[j] = self.lent[j]
@@ -59,12 +59,21 @@ class GraphRecording:
 
 
 def copy(sources: Collection[torch.Tensor], targets: Collection[torch.Tensor]) -> None:
-    if targets:
-        torch._foreach_copy_(list(targets), list(sources))
+    """One kernel for all of a dtype, but for those laid out otherwise: PyTorch starts one for each of a mixed list."""
+    alike: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for a, b in zip(sources, targets):
+        if a.dtype is not b.dtype or a.stride() != b.stride():
+            b.copy_(a)
+            continue
+        same = alike.setdefault(a.dtype, ([], []))
+        same[0].append(b)
+        same[1].append(a)
+    for into, of in alike.values():
+        torch._foreach_copy_(into, of)
 
 
-def contiguous(a: torch.Tensor) -> torch.Tensor:
-    """A contiguous buffer with this value."""
-    made = a.clone(memory_format=torch.contiguous_format)
+def lent(a: torch.Tensor, layout: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+    """A buffer of a graph with this value."""
+    made = a.clone(memory_format=layout)
     made.lent = True  # type: ignore[attr-defined]
     return made

@@ -13,6 +13,7 @@ from gt.worker.engine.torch import aten
 Array = torch.Tensor
 NUMBERS = (float, int, bool)  # asked first, as PyTorch answers isinstance slowly
 FUSED = (torch.float32, torch.float64)  # dtypes in which the fused step computes
+FUSED_ON = ("cpu", "cuda")
 
 
 def _repeated(q: Array, k: Array) -> Array:
@@ -176,7 +177,7 @@ def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> lis
         p, g, m, v, *top = (list(x) for x in zip(*[(*c[:4], *c[10:]) for c in same]))
         at = p[0].device
         count = step.to(torch.float32) if isinstance(step, Array) else torch.full((), float(step), device=at)
-        run(p, [x.contiguous() for x in g], m, v, top[0] if top else [], [count] * len(p),
+        run(p, _as_laid_out(p, g), m, v, top[0] if top else [], [count] * len(p),
             lr=lr.to(torch.float32) if isinstance(lr, Array) else lr, beta1=b1, beta2=b2, weight_decay=decay, eps=eps,
             amsgrad=bool(top), maximize=maximize)  # fmt: skip
     return [(c[0], c[2], c[3], *c[10:]) for c in calls]
@@ -184,7 +185,7 @@ def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> lis
 
 def sgd(p: Array, g: Array, lr: Any, decay: Any, *, maximize: bool) -> Array:
     """SGD without momentum in one pass over memory; with 0-d tensors as numbers in two."""
-    if _fused_on_cpu([p], lr, decay):
+    if _is_fused([p], lr, decay):
         return sgd_in_place([(_dense(p), g, lr, decay)], maximize=maximize)[0][0]
     if isinstance(lr, Array) or isinstance(decay, Array):
         g = -g if maximize else g
@@ -199,7 +200,7 @@ def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...
     for same in _alike(calls, 2):
         lr, decay = same[0][2:4]
         p, g = ([c[i] for c in same] for i in (0, 1))
-        if _fused_on_cpu(p, lr, decay):
+        if _is_fused(p, lr, decay):
             _fused_sgd(p, g, [], lr, decay, 0.0, 0.0, False, maximize)
         else:
             _descend(p, _decayed(p, g, decay, maximize), lr)
@@ -211,7 +212,7 @@ def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool)
     for same in _alike(calls, 3):
         lr, decay, momentum, dampening = same[0][3:7]
         p, g, buffer = ([c[i] for c in same] for i in (0, 1, 2))
-        if _fused_on_cpu(p, lr, decay, momentum, dampening):
+        if _is_fused(p, lr, decay, momentum, dampening):
             _fused_sgd(p, g, buffer, lr, decay, momentum, dampening, nesterov, maximize)
             continue
         g = _decayed(p, g, decay, maximize)
@@ -225,16 +226,19 @@ def sgd_momentum(p: Array, g: Array, buffer: Array, *numbers: float, nesterov: b
     return sgd_momentum_in_place([(_dense(p), g, _dense(buffer), *numbers)], nesterov=nesterov, maximize=maximize)[0]
 
 
-def _fused_on_cpu(p: list[Array], *numbers: Any) -> bool:
-    """Whether PyTorch's fused step for the CPU takes these: one call for all, where `torch._foreach_*` there starts a kernel
-    for each tensor (62 small ones with momentum and decay: 0.11 ms against 0.84)."""
-    return p[0].device.type == "cpu" and p[0].dtype in FUSED and not any(isinstance(n, Array) for n in numbers)
+def _is_fused(p: list[Array], lr: Any, *numbers: Any) -> bool:
+    """Whether PyTorch's fused step takes these: one call for all, where `torch._foreach_*` on a CPU starts a kernel for each
+    tensor (62 small ones with momentum and decay: 0.11 ms against 0.84), and on a GPU goes through memory several times."""
+    at = p[0].device.type
+    takes_rate = at == "cuda" or not isinstance(lr, Array)
+    return at in FUSED_ON and takes_rate and p[0].dtype in FUSED and not any(isinstance(n, Array) for n in numbers)
 
 
-def _fused_sgd(p: list[Array], g: list[Array], buffer: list[Array], lr: float, decay: float, momentum: float,
+def _fused_sgd(p: list[Array], g: list[Array], buffer: list[Array], lr: Any, decay: float, momentum: float,
                dampening: float, nesterov: bool, maximize: bool) -> None:  # fmt: skip
     torch._fused_sgd_(
-        p, [x.contiguous() for x in g], buffer, weight_decay=decay, momentum=momentum, lr=lr, dampening=dampening,
+        p, _as_laid_out(p, g), buffer, weight_decay=decay, momentum=momentum,
+        lr=lr.to(torch.float32) if isinstance(lr, Array) else lr, dampening=dampening,
         nesterov=nesterov, maximize=maximize, is_first_step=False,
     )  # fmt: skip
 
@@ -274,6 +278,16 @@ def _descend(p: list[Array], g: list[Array], lr: Any) -> None:
         if not all(large):
             small = [(x, y) for x, y, is_large in zip(p, g, large) if not is_large]
             torch._foreach_add_([x for x, _ in small], [y for _, y in small], alpha=-lr)
+
+
+def _as_laid_out(p: list[Array], g: list[Array]) -> list[Array]:
+    """Gradients in the layouts of their parameters: fused steps go through memory."""
+    return [y if _order(y) == _order(x) else torch.empty_like(x).copy_(y) for x, y in zip(p, g)]
+
+
+def _order(a: Array) -> list[int]:
+    """Its strides, but for axes of one element."""
+    return [step for n, step in zip(a.shape, a.stride()) if n > 1]
 
 
 def _identity(number: object) -> object:

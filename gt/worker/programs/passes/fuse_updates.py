@@ -19,7 +19,7 @@ def fuse_updates(program: Program, fusable: Callable[[Kind], bool]) -> Program:
             groups.setdefault((ins.op.name, ins.kind.statics), []).append(index)
     body: list[Instruction | None] = list(program.instructions)
     for places in groups.values():
-        _fuse(body, places)
+        fuse_at(body, places)
     fused = tuple([ins for ins in body if ins is not None])
     return program if not groups or fused == program.instructions else program.with_instructions(fused)
 
@@ -51,7 +51,7 @@ def _bases(program: Program) -> dict[int, int]:
     return base
 
 
-def _fuse(body: list[Instruction | None], places: list[int]) -> None:
+def fuse_at(body: list[Instruction | None], places: list[int]) -> None:
     """Replace the instructions at these positions by one, unless an instruction before the last of them uses their results. It
     frees the operands that they freed."""
     parts = [ins for i in places if (ins := body[i]) is not None]
