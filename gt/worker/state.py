@@ -19,7 +19,8 @@ EXECUTE = InstructionExecutor.execute.__code__
 
 
 def gpu_meter(device: str) -> Callable[[], float]:
-    """The GPU's utilization in the last second; negative if NVML is not available."""
+    """The utilization in the last second of a GPU, given as `cuda:0`, with or without its name; negative if NVML is not
+    available."""
     if not device.startswith("cuda"):
         return lambda: -1.0
     try:
@@ -27,6 +28,7 @@ def gpu_meter(device: str) -> Callable[[], float]:
         import torch
     except ImportError:
         return lambda: -1.0
+    device = device.partition(" ")[0]
     try:
         torch.cuda.utilization(device)
     except (pynvml.NVMLError, RuntimeError):  # no driver, or a part of a GPU, of which NVML tells nothing

@@ -29,7 +29,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("visible", "device", "share"), [("0,1", "cuda:1", 0.7), ("1", "cuda:0", 0.7), ("1,0", "cuda:1", 0.05)]
+    ("visible", "device", "share"), [("0,1", "cuda:1", 0.7), ("1", "cuda:0 NVIDIA H200", 0.7), ("1,0", "cuda:1", 0.05)]
 )
 def test_the_gpu_is_counted_as_cuda_counts(
     nvml: types.ModuleType, monkeypatch: pytest.MonkeyPatch, visible: str, device: str, share: float
