@@ -188,6 +188,7 @@ struct Running {
 struct Item {
   int split, chunk, kv, row, position, slot, begin, end, first, count;
   bool active;
+  Item() = default;
   __device__ __forceinline__ Item(const Attention& a, const Pages& p, int splits, int number) {
     int group = a.heads / a.kv_heads, chunks = (group + GROUP - 1) / GROUP;
     split = number % splits, chunk = number / splits % chunks, kv = number / (splits * chunks) % a.kv_heads;

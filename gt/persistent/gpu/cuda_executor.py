@@ -17,7 +17,10 @@ from gt.persistent.program import Attention, DecodeProgram
 
 SOURCES = [
     Path(__file__).parent / name
-    for name in ("attention.cu", "attention_tiles.cu", "decode.cu", "step_words.cu", "persistent.cu")
+    for name in (
+        *("attention.cu", "attention_tiles.cu", "decode.cu"),
+        *("step_words.cu", "step_ring.cu", "step_attention.cu", "persistent.cu"),
+    )
 ]
 MOST_WIDTH = 256  # numbers of a head
 WARPS, BLOCKS = 4, 2  # of attention_kernel: in a block, and blocks on a multiprocessor

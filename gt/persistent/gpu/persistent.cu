@@ -1,141 +1,17 @@
-// A whole step of a small batch in one kernel, appended to step_words.cu. Every multiprocessor has one block, which stays for the
-// step. One warp of it copies the block's rows of all weights, in the order of their use, into a ring of shared memory, and
-// never waits for the other blocks; eight warps compute, and wait only for the words that they read. So the memory is read while
-// blocks wait for one another.
+// A whole step of a small batch in one kernel, appended to step_attention.cu. Every multiprocessor has one block, which stays for
+// the step. Its helpers copy the block's rows of all weights and its part of the cached keys and values, in the order of their
+// use, into a ring of shared memory, and never wait for the other blocks; eight warps compute, and wait only for the words that
+// they read. So the memory is read while blocks wait for one another.
 #if GT_BFLOAT16 && __CUDA_ARCH__ >= 900
 
-constexpr int ROWS = 8;               // outputs of a tile, and the most rows of a batch
-constexpr int DEPTH = 1024;           // numbers of one row in a stage of the ring
-constexpr int STAGE_STRIDE = DEPTH * 2 + 64;  // bytes from row to row: the banks of two rows then differ
-constexpr int STAGE = ROWS * STAGE_STRIDE;
-constexpr int MOST_STAGES = 16;
-constexpr int HELD = 6;               // tiles whose parts are summed together
-constexpr int HELPERS = 64;           // threads that do not compute: one warp copies weights, one prefetches
-
-enum Kind { PRODUCT = 0, ATTENTION = 1, HEAD = 2 };
-
-// The input of a phase is the output of the phase before it: float32 words for attention, words of two bfloat16 numbers for
-// others. A block keeps the residual's numbers that it adds to in its shared memory, in float32.
-struct Phase {  // gt/persistent/gpu/persistent.py fills it in
-  int kind, width, padded, outputs, silu, in_pairs, adds_residual, is_residual;
-  float eps;
-  int table_stride;
-  const u16 *weight, *table;  // the embedding's table in the first phase, else null
-  const float *norm, *bias;
-  const u64* input;
-  u64* output;
-  Attention attention;
-};
-
-struct Step {
-  const Phase* phases;
-  int phase_count, rows;
-  Pages pages;
-  u64* sums;  // of split attention: (rows, heads, splits, head_dim + 2) words
-  int splits;
-  Run run;
-  float* logits;
-  u64* best;  // (blocks, rows, 2) words
-  u32* steps;  // number of steps taken so far, from which epochs are made
-  int partials, residual, ring;  // offsets in shared memory: the parts of tiles, the residual, the ring
-  int stages, greedy;
-};
-
-INLINE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
-
-INLINE void wait_parity(u32 barrier, u32 parity) {
-  for (u32 tries = 0;; tries++) {
-    u32 done;
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-    if (done) return;
-    if (tries > (1u << 27)) __trap();
-  }
-}
-
-INLINE void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-
-// Where the ring is: producer and consumers walk over the same chunks in the same order.
-struct Ring {
-  u32 data, full, empty;  // addresses
-  int stages, stage = 0;
-  u32 parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == stages) stage = 0, parity ^= 1;
-  }
-};
-
-INLINE int tiles_of(const Phase& p) { return p.silu ? (p.outputs + ROWS / 2 - 1) / (ROWS / 2) : (p.outputs + ROWS - 1) / ROWS; }
-
-// The row of the weight that is output n of a tile; with silu, gate and up alternate.
-INLINE int weight_row(int silu, int outputs, int tile, int n) {
-  if (silu) return min(tile * (ROWS / 2) + n / 2, outputs - 1) + (n & 1) * outputs;
-  return min(tile * ROWS + n, outputs - 1);
-}
-
-INLINE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-
-// Bring the norm's weight, or the cached keys and values, of a phase into the second-level cache.
-INLINE void prefetch_vectors(const Step& step, const Phase& p) {
-  int lane = threadIdx.x % 32;
-  if (p.kind != ATTENTION) {
-    if (p.norm && blockIdx.x < 8)  // one line in eight blocks each: all blocks read the same
-      for (int i = (blockIdx.x * 32 + lane) * 32; i < p.width; i += 8 * 32 * 32) prefetch(p.norm + i);
-    return;
-  }
-  const Attention& a = p.attention;
-  int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP;
-  for (int number = blockIdx.x; number < step.rows * a.kv_heads * chunks * step.splits; number += gridDim.x) {
-    Item item(a, step.pages, step.splits, number);
-    if (!item.active || item.chunk) continue;
-    for (int t = item.begin + lane; t < min(item.end, item.position); t += 32) {
-      long long at = (cache_token(step.pages, item.slot, t) * a.kv_heads + item.kv) * a.head_dim;
-      for (int i = 0; i < a.head_dim; i += 64) prefetch(a.keys + at + i), prefetch(a.values + at + i);
-    }
-    if (item.split == 0 && a.q_norm && lane * 32 < a.head_dim) prefetch(a.q_norm + lane * 32), prefetch(a.k_norm + lane * 32);
-  }
-}
-
-// A warp that runs AHEAD phases before those that compute: what it reads waits in the second-level cache, which holds no more.
-constexpr int AHEAD = 4;
-INLINE void prefetch_ahead(const Step& step, const volatile int* progress) {
-  for (int number = 0; number < step.phase_count; number++) {
-    while (*progress + AHEAD < number) __nanosleep(100);
-    prefetch_vectors(step, step.phases[number]);
-  }
-}
-
-INLINE void produce(const Step& step, Ring ring) {
-  int lane = threadIdx.x % 32;
-  for (int number = 0; number < step.phase_count; number++) {
-    const Phase& p = step.phases[number];
-    int kind = p.kind, tiles = tiles_of(p), padded = p.padded, silu = p.silu, outputs = p.outputs;
-    const u16* weight = p.weight;
-    if (kind == ATTENTION) continue;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const u16* row = weight + (long long)weight_row(silu, outputs, tile, lane % ROWS) * padded;
-      for (int k = 0; k < padded; k += DEPTH) {
-        int bytes = min(DEPTH, padded - k) * 2;
-        wait_parity(ring.empty + ring.stage * 8, ring.parity ^ 1);
-        u32 full = ring.full + ring.stage * 8;
-        if (lane == 0)
-          asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(bytes * ROWS) : "memory");
-        __syncwarp();
-        if (lane < ROWS)
-          asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                       ::"r"(ring.data + ring.stage * STAGE + lane * STAGE_STRIDE), "l"(row + k), "r"(bytes), "r"(full) : "memory");
-        ring.next();
-      }
-    }
-  }
-}
+constexpr int HELD = 6;  // tiles whose parts are summed together
 
 // Copy all rows of the input, times the norm's weight if there is one, to shared memory, with zeros up to the padded width.
 // finish() applies the other factor of the norm, for which `sums` gets each warp's sum of squares. A row has WARPS / rows warps,
 // and each of their threads AT_ONCE loads of four numbers under way.
 template <int AT_ONCE, bool NORMED>
 INLINE void stage(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, team = WARPS / step.rows, row = warp / team;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, team = WARPS >> step.row_bits, row = warp << step.row_bits >> 3;
   int stride = team * 32, count = p.width / 4, padded = p.padded / 4;
   float squares = 0;
   if (row < step.rows) {
@@ -143,7 +19,7 @@ INLINE void stage(const Phase& p, const Step& step, u32 epoch, u16* x, float* su
     const uint2* table = reinterpret_cast<const uint2*>(p.table);
     if (table) table += (long long)step.run.tokens[row] * (p.table_stride / 4);
     uint2* to = reinterpret_cast<uint2*>(x + row * (p.padded + 32));
-    for (int base = warp % team * 32 + lane; base < padded; base += AT_ONCE * stride) {
+    for (int base = (warp & (team - 1)) * 32 + lane; base < padded; base += AT_ONCE * stride) {
       float4 scale[AT_ONCE];
       Pair v[AT_ONCE];
 #pragma unroll
@@ -180,13 +56,14 @@ INLINE void stage(const Phase& p, const Step& step, u32 epoch, u16* x, float* su
 // All loads of a row at once where registers suffice: a second turn is a second trip to memory. A short row takes few: those that
 // it does not need still cost instructions each time the words are read.
 INLINE void stage_input(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
-  int needed = (p.padded / 4 + 32 * (WARPS / step.rows) - 1) / (32 * (WARPS / step.rows));
+  int threads = TEAM >> step.row_bits, quads = p.padded / 4;
   if (p.norm) {
-    if (needed <= 2) stage<2, true>(p, step, epoch, x, sums);
+    if (quads <= 2 * threads) stage<2, true>(p, step, epoch, x, sums);
     else stage<8, true>(p, step, epoch, x, sums);
   } else {
-    if (needed <= 4) stage<4, false>(p, step, epoch, x, sums);
-    else stage<16, false>(p, step, epoch, x, sums);
+    if (quads <= 4 * threads) stage<4, false>(p, step, epoch, x, sums);
+    else if (quads <= 16 * threads) stage<16, false>(p, step, epoch, x, sums);
+    else stage<12, false>(p, step, epoch, x, sums);
   }
   team_sync();
 }
@@ -199,25 +76,26 @@ struct Best {
 // Outputs of some tiles, summed over the warps: norm, bias, silu, residual, then words for the next phase, or logits.
 INLINE void finish(const Phase& p, const Step& step, int first, int count, u32 epoch, const float* sums, const float* partials,
                    float* residual, Best& best) {
-  int rows = step.rows, a_tile = rows * ROWS, at_once = TEAM / a_tile, thread = threadIdx.x, team = WARPS / rows;
-  int r = thread % a_tile / ROWS, n = thread % ROWS;
+  int bits = step.row_bits, a_tile = ROWS << bits, at_once = TEAM / ROWS >> bits, thread = threadIdx.x, team = WARPS >> bits;
+  int r = (thread & (a_tile - 1)) / ROWS, n = thread % ROWS;
   float factor = 1, squares = 0;
   if (p.norm) {
     for (int w = 0; w < team; w++) squares += sums[r * team + w];
     factor = rsqrtf(squares / p.width + p.eps);
   }
   for (int turn = 0; turn < count; turn += at_once) {  // all lanes of a warp take part in the shuffles
-    int number = turn + thread / a_tile, tile = blockIdx.x + (first + number) * gridDim.x;
-    bool there = thread / a_tile < at_once && number < count;
+    int number = turn + (thread / ROWS >> bits), tile = blockIdx.x + (first + number) * gridDim.x;
+    bool there = r < step.rows && number < count;
     int output = p.silu ? tile * (ROWS / 2) + n / 2 : tile * ROWS + n;
     bool within = there && output < p.outputs;
     float y = 0;
     if (there)
-      for (int w = 0; w < WARPS; w++) y += partials[((number * WARPS + w) * rows + r) * ROWS + n];
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) y += partials[((((number * WARPS + w) << bits) + r) * ROWS) + n];
     y *= factor;
     if (p.bias && within) y += p.bias[output + (p.silu && (n & 1) ? p.outputs : 0)];
     if (p.silu) y = silu(y) * __shfl_down_sync(~0u, y, 1);
-    float* held = residual + ((first + number) * rows + r) * ROWS + n;
+    float* held = residual + (((first + number) << bits) + r) * ROWS + n;
     if (p.adds_residual && within) y += *held;
     if (p.is_residual && within) *held = y;
     float other = __shfl_down_sync(~0u, y, p.silu ? 2 : 1);
@@ -234,6 +112,19 @@ INLINE void finish(const Phase& p, const Step& step, int first, int count, u32 e
   }
 }
 
+INLINE uint4 load_shared(u32 at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+  return v;
+}
+
+// 32 numbers of each row of input and weight.
+INLINE void multiply_block(float (&c)[4], float (&e)[4], const uint4& input, const uint4& weight) {
+  multiply(c, input.x, 0, input.y, 0, weight.x, weight.y);
+  multiply(e, input.z, 0, input.w, 0, weight.z, weight.w);
+}
+
+constexpr int TURNS = DEPTH / 32 / WARPS;  // blocks of 32 numbers of a stage that a warp multiplies
 INLINE void product(const Phase& p, const Step& step, u32 epoch, Ring& ring, char* memory, float* sums, Best& best) {
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, rows = step.rows, tiles = tiles_of(p);
   if (blockIdx.x >= tiles) return;
@@ -241,32 +132,40 @@ INLINE void product(const Phase& p, const Step& step, u32 epoch, Ring& ring, cha
   float* all_partials = reinterpret_cast<float*>(memory + step.partials);
   float* residual = reinterpret_cast<float*>(memory + step.residual);
   stage_input(p, step, epoch - 1, x, sums);
-  const char* x_row = reinterpret_cast<const char*>(x + g * (p.padded + 32)) + t * 16;
-  int padded = p.padded, held = 0, first = 0;
+  const char* x_row = reinterpret_cast<const char*>(x + g * (p.padded + 32)) + t * 16 + warp * 64;
+  int padded = p.padded, held = 0, first = 0, room = HELD * WARPS * ROWS << step.row_bits;
+  uint4 v[TURNS];
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    float* partials = all_partials + first / HELD % 2 * (HELD * WARPS * rows * ROWS);
-    float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
+    float* partials = all_partials + (first / HELD & 1) * room;
+    float c[4][4] = {};
     for (int k = 0; k < padded; k += DEPTH) {
-      int blocks = min(DEPTH, padded - k) / 32;
-      wait_parity(ring.full + ring.stage * 8, ring.parity);
-      u32 at = ring.data + ring.stage * STAGE + g * STAGE_STRIDE + t * 16;
-#pragma unroll 4
-      for (int b = warp; b < blocks; b += WARPS) {
-        u32 w0, w1, w2, w3;
-        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(w0), "=r"(w1), "=r"(w2), "=r"(w3) : "r"(at + b * 64));
-        uint4 v = {0, 0, 0, 0};
-        if (g < rows) v = *reinterpret_cast<const uint4*>(x_row + (k + b * 32) * 2);
-        multiply(c, v.x, 0, v.y, 0, w0, w1);
-        multiply(e, v.z, 0, v.w, 0, w2, w3);
+      u32 at = ring.at() + g * STAGE_STRIDE + t * 16 + warp * 64;
+      if (padded - k < DEPTH) {
+        wait_parity(ring.full(), ring.parity);
+        for (int b = warp; b < (padded - k) / 32; b += WARPS) {
+          uint4 few = g < rows ? *reinterpret_cast<const uint4*>(x_row + (k + (b - warp) * 32) * 2) : uint4{0, 0, 0, 0};
+          multiply_block(c[0], c[1], few, load_shared(at + (b - warp) * 64));
+        }
+      } else {
+        if (padded > DEPTH || tile == blockIdx.x) {  // else the input's part is the one of the tile before
+#pragma unroll
+          for (int n = 0; n < TURNS; n++)
+            v[n] = g < rows ? *reinterpret_cast<const uint4*>(x_row + k * 2 + n * WARPS * 64) : uint4{0, 0, 0, 0};
+        }
+        wait_parity(ring.full(), ring.parity);
+        uint4 w[TURNS];
+#pragma unroll
+        for (int n = 0; n < TURNS; n++) w[n] = load_shared(at + n * WARPS * 64);
+#pragma unroll
+        for (int n = 0; n < TURNS; n++) multiply_block(c[n % 2 * 2], c[n % 2 * 2 + 1], v[n], w[n]);
       }
       __syncwarp();
-      if (lane == 0) arrive(ring.empty + ring.stage * 8);
+      if (lane == 0) arrive(ring.empty());
       ring.next();
     }
     if (g < rows) {
-      float* partial = partials + ((held * WARPS + warp) * rows + g) * ROWS + 2 * t;
-      partial[0] = c[0] + e[0];
-      partial[1] = c[1] + e[1];
+      float* partial = partials + (((held * WARPS + warp) << step.row_bits) + g) * ROWS + 2 * t;
+      *reinterpret_cast<float2*>(partial) = {c[0][0] + c[1][0] + (c[2][0] + c[3][0]), c[0][1] + c[1][1] + (c[2][1] + c[3][1])};
     }
     if (++held == HELD || tile + gridDim.x >= tiles) {
       team_sync();  // partials alternate between two rooms, so this also shows that the finish() before the last is done
@@ -278,10 +177,10 @@ INLINE void product(const Phase& p, const Step& step, u32 epoch, Ring& ring, cha
 
 // The residual starts as the embedding; this block keeps the numbers that it adds to later.
 INLINE void embed_residual(const Phase& p, const Step& step, float* residual) {
-  int a_tile = step.rows * ROWS, tiles = (p.width + ROWS - 1) / ROWS;
-  for (int at = threadIdx.x; blockIdx.x + at / a_tile * gridDim.x < tiles; at += TEAM) {
-    int output = (blockIdx.x + at / a_tile * gridDim.x) * ROWS + at % ROWS, row = at % a_tile / ROWS;
-    residual[at] = output < p.width ? wide(p.table[(long long)step.run.tokens[row] * p.table_stride + output]) : 0.0f;
+  int bits = step.row_bits, tiles = (p.width + ROWS - 1) / ROWS;
+  for (int at = threadIdx.x; blockIdx.x + (at / ROWS >> bits) * gridDim.x < tiles; at += TEAM) {
+    int output = (blockIdx.x + (at / ROWS >> bits) * gridDim.x) * ROWS + at % ROWS, row = at / ROWS & ((1 << bits) - 1);
+    residual[at] = row < step.rows && output < p.width ? wide(p.table[(long long)step.run.tokens[row] * p.table_stride + output]) : 0.0f;
   }
 }
 
@@ -294,7 +193,7 @@ INLINE void leave_best(const Step& step, Best best, u32 epoch, float* values) {
   if (row >= step.rows) return;
   best = {-LARGE, 0x7fffffff};
   for (int other = lane; other < TEAM; other += 32)
-    if (other % (step.rows * ROWS) / ROWS == row) take(best.value, best.index, values[other], indices[other]);
+    if ((other / ROWS & ((1 << step.row_bits) - 1)) == row) take(best.value, best.index, values[other], indices[other]);
   warp_argmax(best.value, best.index);
   u64* to = step.best + (blockIdx.x * step.rows + row) * 2;
   if (lane == 0) publish(to, best.value, epoch), publish(to + 1, u32(best.index), epoch);
@@ -334,62 +233,58 @@ struct Nearby {
   }
 };
 
-INLINE void consume(const Step& step, Ring ring, char* memory, float* sums, Nearby& nearby, volatile int* progress) {
+INLINE void consume(const Step& step, Ring ring, char* memory, float* sums, Nearby& nearby) {
   u32 epoch = *step.steps * (step.phase_count + 1) + 1;
   Best best = {-LARGE, 0x7fffffff};
+  Items items;
   __shared__ Phase phases[2];
   constexpr int WORDS = sizeof(Phase) / 4;
   const int* first = reinterpret_cast<const int*>(step.phases);
   if (threadIdx.x < WORDS) reinterpret_cast<int*>(&phases[0])[threadIdx.x] = first[threadIdx.x];
   nearby.fill(step);
   team_sync();
+  pages_are_near();
   embed_residual(phases[0], step, reinterpret_cast<float*>(memory + step.residual));
   for (int number = 0; number < step.phase_count; number++) {
     const Phase& p = phases[number & 1];
-    if (number + 1 < step.phase_count && threadIdx.x >= TEAM - WORDS) {
-      int word = threadIdx.x - (TEAM - WORDS);
-      reinterpret_cast<int*>(&phases[(number + 1) & 1])[word] = first[(number + 1) * WORDS + word];
-    }
+    bool has_word = number + 1 < step.phase_count && threadIdx.x < WORDS;  // of the next phase, loaded now and stored at the end
+    int word = has_word ? first[(number + 1) * WORDS + threadIdx.x] : 0;
     epoch++;
-    if (threadIdx.x == 0) *progress = number;
     if (p.kind == ATTENTION) {
       const Attention& a = p.attention;
       float* shared = reinterpret_cast<float*>(memory);
-      int chunks = (a.heads / a.kv_heads + GROUP - 1) / GROUP, items = step.rows * a.kv_heads * chunks * step.splits;
-      for (int item = blockIdx.x; item < items; item += gridDim.x)
-        attend_words<Tiles<128>>(a, nearby.pages, p.input, step.sums, step.splits, p.output, item, epoch, shared);
+      items.each(a, nearby.pages, step, [&](const Item& item) {
+        attend_words(a, nearby.pages, step, item, ring, p.input, p.output, epoch, shared);
+      });
     } else {
       product(p, step, epoch, ring, memory, sums, best);
     }
+    if (has_word) reinterpret_cast<int*>(&phases[(number + 1) & 1])[threadIdx.x] = word;
     team_sync();  // the next phase is in shared memory, and this one's memory is free
   }
   leave_best(step, best, epoch, reinterpret_cast<float*>(memory + step.partials));
   if (blockIdx.x == 0) choose(step, epoch);
 }
 
-extern "C" __global__ void __launch_bounds__(TEAM + HELPERS, 1) step_kernel(const __grid_constant__ Step step) {
+extern "C" __global__ void __launch_bounds__(TEAM + HELPERS * 32, 1) step_kernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(128) char memory[];
   __shared__ __align__(8) u64 full[MOST_STAGES], empty[MOST_STAGES];
   __shared__ float sums[WARPS];
   __shared__ Nearby nearby;
-  __shared__ int progress;
   bool active = false;
   for (int r = 0; r < step.rows; r++) active |= step.pages.positions[r] >= 0;
   if (!active) return;
   if (threadIdx.x < step.stages) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(full + threadIdx.x)) : "memory");
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(empty + threadIdx.x)), "r"(WARPS) : "memory");
+    init_barrier(shared_address(full + threadIdx.x), HELPERS);
+    init_barrier(shared_address(empty + threadIdx.x), WARPS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  if (threadIdx.x == 0) progress = 0;
   __syncthreads();
   Ring ring{shared_address(memory + step.ring), shared_address(full), shared_address(empty), step.stages};
-  if (threadIdx.x >= TEAM + 32)
-    prefetch_ahead(step, &progress);
-  else if (threadIdx.x >= TEAM)
-    produce(step, ring);
+  if (threadIdx.x >= TEAM)
+    fill_ring(step, nearby.pages, ring);
   else
-    consume(step, ring, memory, sums, nearby, &progress);
+    consume(step, ring, memory, sums, nearby);
   if (blockIdx.x) return;
   __syncthreads();
   if (step.greedy) advance(step.run, step.rows, threadIdx.x);

@@ -11,10 +11,10 @@ from gt.persistent.gpu.phases import Product
 from gt.persistent.gpu.state import DecodeState
 from gt.persistent.program import Activation, Attention, Embed
 
-# As in persistent.cu.
-TEAM, HELPERS, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 64, 8, 8, 8 * (1024 * 2 + 64), 16, 6
+# As in step_ring.cu and persistent.cu.
+TEAM, HELPERS, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 128, 8, 8, 2 * 32 * (128 * 2 + 16), 16, 6
 PRODUCT, ATTENTION, HEAD = range(3)
-FEWEST_STAGES = 4
+FEWEST_STAGES = 4  # and what their number is a multiple of: then the same two warps read the tokens of a stage each time
 MOST_WIDTH = 128  # numbers of a head
 BUFFERS = 3  # outputs of phases in turn: the input of a block that writes to one was computed after all blocks had read it
 
@@ -81,14 +81,16 @@ class StepKernel:
         splits = power_of_two(max(1, min(structures.MOST_SPLITS, executor.units // items)))
         heads, width = max([a.heads for a in attentions], default=1), max([a.head_dim for a in attentions], default=1)
         partials, residual, ring = shared_layout(executor, rows)
-        stages = min(MOST_STAGES, (self.limit - ring) // STAGE)
+        stages = min(MOST_STAGES, (self.limit - ring) // STAGE) // FEWEST_STAGES * FEWEST_STAGES
         step = structures.StepRow(
             phases=self.phases.data_ptr(),
             phase_count=self.phase_count,
             rows=rows,
+            row_bits=row_bits(rows),
             pages=structures.pages_row(state.positions, state.slot_of_row, state, executor.settings.page_size),
             sums=executor.room("step sums", rows, heads, splits, width + 2, dtype=longs).data_ptr(),
             splits=splits,
+            split_bits=splits.bit_length() - 1,
             run=structures.run_row(state),
             logits=executor.logits.data_ptr(),
             best=executor.room("step best", executor.units, ROWS, 2, dtype=longs).data_ptr(),
@@ -131,6 +133,10 @@ def residual_of(phases: list[Any]) -> Activation | None:
     return next((p.residual for p in phases if isinstance(p, Product) and p.residual is not None), None)
 
 
+def row_bits(rows: int) -> int:
+    return (rows - 1).bit_length()
+
+
 def power_of_two(most: int) -> int:
     return 1 << (most.bit_length() - 1)
 
@@ -150,6 +156,7 @@ def shared_layout(executor: Any, rows: int) -> tuple[int, int, int]:
     items = [structures.attention_bytes(p, WARPS) for p in executor.phases if isinstance(p, Attention)]
     residual = residual_of(products)
     tiles = 0 if residual is None else -(-residual.width // (ROWS * executor.units))
-    sizes = max(*inputs, *items), 2 * HELD * WARPS * rows * ROWS * 4, tiles * rows * ROWS * 4
+    a_tile = ROWS * 4 << row_bits(rows)
+    sizes = max(*inputs, *items), 2 * HELD * WARPS * a_tile, tiles * a_tile
     partials, own_residual, ring = itertools.accumulate(-(-size // 128) * 128 for size in sizes)
     return partials, own_residual, ring

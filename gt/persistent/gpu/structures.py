@@ -59,10 +59,10 @@ class PhaseRow(ctypes.Structure):
 class StepRow(ctypes.Structure):
     _fields_ = [
         ("phases", c_void_p),
-        *((name, c_int) for name in ("phase_count", "rows")),
+        *((name, c_int) for name in ("phase_count", "rows", "row_bits")),
         ("pages", PagesRow),
         ("sums", c_void_p),
-        ("splits", c_int),
+        *((name, c_int) for name in ("splits", "split_bits")),
         ("run", RunRow),
         *((name, c_void_p) for name in ("logits", "best", "steps")),
         *((name, c_int) for name in ("partials", "residual", "ring", "stages", "greedy")),

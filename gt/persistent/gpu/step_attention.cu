@@ -1,0 +1,251 @@
+// Attention in the step kernel: queries arrive as words, cached keys and values in the ring. Appended to step_ring.cu.
+#if GT_BFLOAT16 && __CUDA_ARCH__ >= 900
+
+INLINE float rounded(float v) {
+  Element e;
+  put(&e, v);
+  return wide(e);
+}
+
+// Into shared memory: q of each head, normed and rotated, then the new key and value if this part of the request has the new token.
+// Those two are also written to their page.
+INLINE void prepare_heads(const Attention& a, const Pages& p, const Item& item, bool has_new, const u64* qkv, u32 epoch,
+                          float* shared) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, d = a.head_dim;
+  for (int job = warp; job < item.count + (has_new ? 2 : 0); job += WARPS) {
+    bool is_q = job < item.count, is_key = job == item.count;
+    int head = is_q ? item.first + job : a.heads + (is_key ? 0 : a.kv_heads) + item.kv;
+    const u64* from = qkv + ((long long)item.row * (a.heads + 2 * a.kv_heads) + head) * d;
+    float* to = shared + (is_q ? job : GROUP + !is_key) * d;
+    auto read = [from, lane, epoch](int half, int d, float(&left)[PARTS], float(&right)[PARTS]) {
+      u64 both[2 * PARTS];
+      read_words(both, epoch, [=](int n) {
+        int i = lane + 32 * (n / 2), at = n % 2 ? i + half : i;
+        return i < half && at < d ? from + at : nullptr;
+      });
+#pragma unroll
+      for (int n = 0; n < PARTS; n++) left[n] = number_of(both[2 * n]), right[n] = number_of(both[2 * n + 1]);
+    };
+    if (is_q || is_key) {
+      prepare(read, is_q ? a.q_norm : a.k_norm, a, item.position, to);
+    } else {
+      float left[PARTS], right[PARTS];
+      int half = (d + 1) / 2;
+      read(half, d, left, right);
+#pragma unroll
+      for (int n = 0; n < PARTS; n++) {
+        int i = lane + 32 * n;
+        if (i < half) to[i] = left[n];
+        if (i + half < d) to[i + half] = right[n];
+      }
+    }
+    if (is_q) continue;
+    __syncwarp();
+    Element* page = (is_key ? a.keys : a.values) + (cache_token(p, item.slot, item.position) * a.kv_heads + item.kv) * d;
+    for (int i = lane; i < d; i += 32) {
+      to[i] = rounded(to[i]);
+      if (item.chunk == 0 && item.active) put(page + i, to[i]);
+    }
+  }
+}
+
+// In which of up to GROUP heads of d numbers a number is.
+INLINE int head_of(int at, int d) {
+  int head = 0;
+#pragma unroll
+  for (int g = 1; g < GROUP; g++) head += at >= g * d;
+  return head;
+}
+
+// Join the parts of a split item. Each of its blocks computes some of the outputs, with `splits` lanes for two of them.
+INLINE void join_splits(const Attention& a, const Item& item, const Step& step, u64* out, u32 epoch) {
+  int splits = step.splits, bits = step.split_bits, d = a.head_dim, pairs = item.count * d / 2;
+  int share = (pairs + splits - 1) >> bits, mine = threadIdx.x & (splits - 1);
+  for (int turn = 0; turn < share << bits; turn += TEAM) {
+    int local = (turn + threadIdx.x) >> bits, number = item.split * share + local;
+    bool there = local < share && number < pairs;
+    int g = head_of(number * 2, d), i = number * 2 - g * d;
+    const u64* part = step.sums + (((long long)item.row * a.heads + item.first + g) * splits + mine) * (d + 2);
+    Pair both[2];  // sums; largest score and total
+    read_words(both, epoch, [=](int n) { return there ? part + (n ? d : i) : nullptr; });
+    float largest = there ? both[1].first() : -LARGE, above = largest;
+    for (int o = splits / 2; o; o >>= 1) above = fmaxf(above, __shfl_xor_sync(~0u, above, o));
+    float factor = largest == -LARGE ? 0.0f : exp2f(largest - above);
+    float total = factor * both[1].second(), low = factor * both[0].first(), high = factor * both[0].second();
+    for (int o = splits / 2; o; o >>= 1) {
+      total += __shfl_xor_sync(~0u, total, o);
+      low += __shfl_xor_sync(~0u, low, o);
+      high += __shfl_xor_sync(~0u, high, o);
+    }
+    u64* to = out + (((long long)item.row * a.heads + item.first + g) * d + i) / 2;
+    if (there && mine == 0) publish(to, packed(low / total, high / total), epoch);
+  }
+}
+
+// The new token is a part of its own: one warp computes its score.
+INLINE void attend_new(const Attention& a, const float* query, const float* key, const float* value, float* part) {
+  int lane = threadIdx.x % 32, d = a.head_dim;
+  float score = 0;
+  for (int i = lane; i < d; i += 32) score += query[i] * key[i], part[i] = value[i];
+  score = warp_sum(score) * a.scale * LOG2E;
+  if (lane == 0) part[d] = score, part[d + 1] = 1;
+}
+
+INLINE void load_matrices(u32 (&to)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row));
+}
+INLINE void load_transposed(u32 (&to)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row));
+}
+
+// As Tiles, of tokens that the helpers have copied to the ring: two warps have 16 tokens each of a stage, and the other warps the
+// next stages. The ring has a multiple of four stages: so a warp waits only for stages that it has emptied itself, and the parity of
+// their barriers is enough. What the ring holds past the last token or the end of a head is not zero.
+struct RingTiles {
+  static constexpr int EACH = 16, BLOCKS = 128 / 16;
+  int g, t, lane, warp, begin, end;
+  u32 q[BLOCKS][2];
+  float largest[2] = {-LARGE, -LARGE}, total[2] = {0, 0};  // of heads 2t % GROUP and the next
+  float sums[BLOCKS][4] = {};
+
+  __device__ __forceinline__ RingTiles(const Item& item) : begin(item.begin), end(min(item.end, item.position)) {
+    lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  }
+  // Warps that have any tokens.
+  __device__ __forceinline__ int warps() const { return min(WARPS, max(0, (end - begin + EACH - 1) / EACH)); }
+
+  __device__ __forceinline__ void query(const float* queries, const Attention& a, const Item& item) {
+    int head = g % GROUP, d = a.head_dim;
+    float factor = a.scale * LOG2E;
+#pragma unroll
+    for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        int element = block * 16 + n * 8 + t * 2;
+        bool there = head < item.count && element < d;
+        const float* from = queries + head * d + element;
+        q[block][n] = packed_part(there ? from[0] * factor : 0.0f, there ? from[1] * factor : 0.0f, g >= GROUP);
+      }
+  }
+  // Of token g with two heads, then of token g + 8. Lanes t and t ^ 2 have the same.
+  __device__ __forceinline__ void score(float (&scores)[4], u32 keys, int base, int d) {
+    float c[4][4] = {};
+    u32 row = keys + lane % 16 * TOKEN_STRIDE;
+#pragma unroll
+    for (int block = 0; block < BLOCKS; block++) {
+      u32 k[4];
+      load_matrices(k, row + min(block * 2 + lane / 16, d / 8 - 1) * 16);
+      multiply(c[block % 4], k[0], k[1], k[2], k[3], q[block][0], q[block][1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      float both = c[0][i] + c[1][i] + (c[2][i] + c[3][i]);
+      both += __shfl_xor_sync(~0u, both, 2);
+      scores[i] = base + g + i / 2 * 8 < end ? both : -LARGE;
+    }
+  }
+  // Scores become weights, and the sums so far shrink where a larger score was found.
+  __device__ __forceinline__ void weigh(float (&scores)[4]) {
+    float shrink[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      float above = fmaxf(scores[i], scores[i + 2]);
+      for (int o = 4; o < 32; o *= 2) above = fmaxf(above, __shfl_xor_sync(~0u, above, o));
+      above = fmaxf(above, largest[i]);
+      float from = above == -LARGE ? 0.0f : above;
+      shrink[i] = exp2f(largest[i] - from), largest[i] = above;
+      scores[i] = exp2f(scores[i] - from), scores[i + 2] = exp2f(scores[i + 2] - from);
+      total[i] = total[i] * shrink[i] + scores[i] + scores[i + 2];
+    }
+    if (!__any_sync(~0u, shrink[0] != 1.0f || shrink[1] != 1.0f)) return;
+#pragma unroll
+    for (int block = 0; block < BLOCKS; block++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) sums[block][i] *= shrink[i % 2];
+  }
+  static __device__ __forceinline__ u32 pair_mask(int left) { return left >= 2 ? ~0u : left == 1 ? 0xffffu : 0u; }
+
+  __device__ __forceinline__ void add(const float (&weights)[4], u32 values, int base) {
+    u32 first = transposed(packed_part(weights[0], weights[1], t >= 2)), second = transposed(packed_part(weights[2], weights[3], t >= 2));
+    u32 near = pair_mask(end - base - 2 * t), far = pair_mask(end - base - 2 * t - 8);
+    u32 row = values + (lane % 8 + lane / 16 * 8) * TOKEN_STRIDE + lane / 8 % 2 * 16;
+#pragma unroll
+    for (int block = 0; block < BLOCKS; block++) {
+      u32 v[4];
+      load_transposed(v, row + block * 32);
+      multiply(sums[block], v[0] & near, v[1] & near, v[2] & far, v[3] & far, first, second);
+    }
+  }
+  __device__ __forceinline__ void attend(Ring ring, int d) {
+    ring.skip(warp / 2);
+    for (int base = begin + warp / 2 * TOKENS; base < end; base += WARPS / 2 * TOKENS) {
+      int mine = base + warp % 2 * EACH;
+      u32 at = ring.at() + warp % 2 * EACH * TOKEN_STRIDE;
+      wait_parity(ring.full(), ring.parity);
+      if (mine < end) {
+        float scores[4];
+        score(scores, at, mine, d);
+        weigh(scores);
+        add(scores, at + VALUES, mine);
+      }
+      __syncwarp();
+      if (lane == 0) arrive(ring.empty(), WARPS / 2);
+      ring.skip(WARPS / 2);
+    }
+  }
+  // Lanes t and t ^ 2 add what they have of the same two heads, and each leaves one of them.
+  __device__ __forceinline__ void leave(float* parts, const Item& item, int d) {
+    int mine = t / 2, head = 2 * t % GROUP + mine;
+    float* part = parts + (warp * item.count + head) * (d + 2);
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      for (int o = 4; o < 32; o *= 2) total[i] += __shfl_xor_sync(~0u, total[i], o);
+#pragma unroll
+    for (int n = 0; n < 2 * BLOCKS; n++) {
+      float low = sums[n / 2][n % 2 * 2], high = sums[n / 2][n % 2 * 2 + 1];
+      float sum = (mine ? high : low) + __shfl_xor_sync(~0u, mine ? low : high, 2);
+      if (head < item.count && n * 8 + g < d) part[n * 8 + g] = sum;
+    }
+    if (head < item.count && g == 0) part[d] = mine ? largest[1] : largest[0], part[d + 1] = mine ? total[1] : total[0];
+  }
+};
+
+// One item of attention by the whole team. The blocks of a split item wait for one another; no block has two items then, so
+// none waits for itself. The number of splits is a power of two.
+INLINE void attend_words(const Attention& a, const Pages& p, const Step& step, const Item& item, Ring& ring, const u64* input, u64* out,
+                         u32 epoch, float* shared) {
+  int thread = threadIdx.x, warp = thread / 32, d = a.head_dim, splits = step.splits;
+  bool has_new = item.begin <= item.position && item.position < item.end;
+  float *new_key = shared + GROUP * d, *new_value = new_key + d, *parts = new_value + d;
+  RingTiles tiles(item);
+  prepare_heads(a, p, item, has_new, input, epoch - 1, shared);
+  team_sync();
+  int tiled = tiles.warps(), number_of_parts = tiled * item.count;
+  if (warp < tiled) tiles.query(shared, a, item);
+  tiles.attend(ring, d);
+  if (warp < tiled) tiles.leave(parts, item, d);
+  ring.skip(max(0, (tiles.end - tiles.begin + TOKENS - 1) / TOKENS));
+  if (has_new) {
+    int head = WARPS - 1 - warp;  // the last warps have fewest tokens
+    if (head < item.count) attend_new(a, shared + head * d, new_key, new_value, parts + (number_of_parts + head) * (d + 2));
+    number_of_parts += item.count;
+  }
+  team_sync();
+  for (int at = thread * 2; at < item.count * d; at += TEAM * 2) {
+    int g = head_of(at, d), i = at - g * d;
+    long long head = (long long)item.row * a.heads + item.first + g;
+    Joined<2> both(parts, g, item.count, i, number_of_parts, d);
+    if (splits == 1) {
+      publish(out + (head * d + i) / 2, packed(both.sums[0] / both.total, both.sums[1] / both.total), epoch);
+    } else {
+      u64* part = step.sums + (head * splits + item.split) * (d + 2);
+      publish(part + i, both.sums[0], epoch), publish(part + i + 1, both.sums[1], epoch);
+      if (i == 0) publish(part + d, both.largest, epoch), publish(part + d + 1, both.total, epoch);
+    }
+  }
+  if (splits > 1) join_splits(a, item, step, out, epoch);
+  team_sync();  // the shared memory is free for the next item
+}
+#endif
