@@ -62,13 +62,14 @@ INLINE long long cache_token(const Pages& p, int slot, int t) {
 }
 
 // One warp: norm and rotate one head, of which `read` gives the two halves. Other loads are under way before it is called.
-constexpr int PARTS = VECTOR / 2;  // numbers of half a head in one lane: heads have at most 32 * VECTOR
-template <class Read>
+// A lane has N numbers of each half, so heads have at most 64 * N.
+constexpr int PARTS = VECTOR / 2;
+template <int N, class Read>
 INLINE void prepare(Read read, const float* norm, const Attention& a, int position, float* to) {
   int lane = threadIdx.x % 32, d = a.head_dim, half = (d + 1) / 2, rotary_row = position;
-  float left[PARTS], right[PARTS], left_norm[PARTS], right_norm[PARTS], c[PARTS], s[PARTS], squares = 0;
+  float left[N], right[N], left_norm[N], right_norm[N], c[N], s[N], squares = 0;
 #pragma unroll
-  for (int n = 0; n < PARTS; n++) {
+  for (int n = 0; n < N; n++) {
     int i = lane + 32 * n;
     bool in_left = i < half, in_right = i + half < d;
     left_norm[n] = norm && in_left ? norm[i] : 1.0f;
@@ -78,10 +79,10 @@ INLINE void prepare(Read read, const float* norm, const Attention& a, int positi
   }
   read(half, d, left, right);
 #pragma unroll
-  for (int n = 0; n < PARTS; n++) squares += left[n] * left[n] + right[n] * right[n];
+  for (int n = 0; n < N; n++) squares += left[n] * left[n] + right[n] * right[n];
   float factor = norm ? rsqrtf(warp_sum(squares) / d + a.eps) : 1.0f;
 #pragma unroll
-  for (int n = 0; n < PARTS; n++) {
+  for (int n = 0; n < N; n++) {
     int i = lane + 32 * n;
     float l = left[n] * factor * left_norm[n], r = right[n] * factor * right_norm[n];
     if (i < half) to[i] = l * c[n] - r * s[n];
@@ -271,11 +272,10 @@ struct Window {
   }
 };
 
-// N numbers of a head, joined over the parts that hold it: every `count`-th of `number` from `g`. A part in shared memory is the
+// A number of a head, joined over the parts that hold it: every `count`-th of `number` from `g`. A part in shared memory is the
 // sums of a head, d numbers, then its largest score and its total.
-template <int N>
 struct Joined {
-  float largest = -LARGE, total = 0, sums[N] = {};
+  float largest = -LARGE, total = 0, sum = 0;
   __device__ __forceinline__ Joined(const float* parts, int g, int count, int i, int number, int d) {
 #pragma unroll 4
     for (int n = g; n < number; n += count) largest = fmaxf(largest, parts[n * (d + 2) + d]);
@@ -284,8 +284,7 @@ struct Joined {
       const float* part = parts + n * (d + 2);
       float share = part[d] == -LARGE ? 0.0f : exp2f(part[d] - largest);
       total += share * part[d + 1];
-#pragma unroll
-      for (int k = 0; k < N; k++) sums[k] += share * part[i + k];
+      sum += share * part[i];
     }
   }
 };

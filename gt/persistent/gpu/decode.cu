@@ -27,12 +27,12 @@ INLINE void attend_item(const Attention& a, const Pages& p, const Partials& s, c
   __syncthreads();
   for (int at = thread; at < count * d; at += threads) {
     int g = at / d, i = at % d, head = first + g;
-    Joined<1> joined(parts, g, count, i, Reader::parts(item, warps), d);
+    Joined joined(parts, g, count, i, Reader::parts(item, warps), d);
     if (s.splits == 1) {
-      put(out + ((long long)row * a.heads + head) * d + i, joined.sums[0] / joined.total);
+      put(out + ((long long)row * a.heads + head) * d + i, joined.sum / joined.total);
     } else {
       long long part = ((long long)row * a.heads + head) * s.splits + item.split;
-      s.sums[part * d + i] = joined.sums[0];
+      s.sums[part * d + i] = joined.sum;
       if (i == 0) s.weights[2 * part] = joined.largest, s.weights[2 * part + 1] = joined.total;
     }
   }
@@ -110,7 +110,7 @@ extern "C" __global__ void rotate_kernel(Element* qkv, Attention a, Pages p) {
     }
   };
   if (is_q || is_k)
-    prepare(read, is_q ? a.q_norm : a.k_norm, a, position, head);
+    prepare<PARTS>(read, is_q ? a.q_norm : a.k_norm, a, position, head);
   else
     for (int i = lane; i < d; i += 32) head[i] = wide(at[i]);
   __syncwarp();

@@ -73,41 +73,56 @@ struct Best {
   int index;
 };
 
+// What becomes of a product, in registers while the block still waits for the input.
+struct Outputs {
+  int kind, outputs, silu, in_pairs, adds_residual, is_residual, normed;
+  float eps, share;  // of one number in the mean
+  const float* bias;
+  u64* to;
+  __device__ __forceinline__ explicit Outputs(const Phase& p)
+      : kind(p.kind), outputs(p.outputs), silu(p.silu), in_pairs(p.in_pairs), adds_residual(p.adds_residual),
+        is_residual(p.is_residual), normed(p.norm != nullptr), eps(p.eps), share(__fdividef(1.0f, p.width)), bias(p.bias), to(p.output) {}
+};
+
+// The factor of the norm for the row that this thread finishes.
+INLINE float norm_factor(const Outputs& o, const Step& step, const float* sums) {
+  int bits = step.row_bits, team = WARPS >> bits, r = threadIdx.x / ROWS & ((1 << bits) - 1);
+  float squares = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) squares += w < team ? sums[r * team + w] : 0.0f;
+  return rsqrtf(squares * o.share + o.eps);
+}
+
 // Outputs of some tiles, summed over the warps: norm, bias, silu, residual, then words for the next phase, or logits.
-INLINE void finish(const Phase& p, const Step& step, int first, int count, u32 epoch, const float* sums, const float* partials,
+INLINE void finish(const Outputs& o, const Step& step, int first, int count, u32 epoch, float factor, const float* partials,
                    float* residual, Best& best) {
-  int bits = step.row_bits, a_tile = ROWS << bits, at_once = TEAM / ROWS >> bits, thread = threadIdx.x, team = WARPS >> bits;
-  int r = (thread & (a_tile - 1)) / ROWS, n = thread % ROWS;
-  float factor = 1, squares = 0;
-  if (p.norm) {
-    for (int w = 0; w < team; w++) squares += sums[r * team + w];
-    factor = rsqrtf(squares / p.width + p.eps);
-  }
+  int bits = step.row_bits, at_once = TEAM / ROWS >> bits, thread = threadIdx.x;
+  int r = thread / ROWS & ((1 << bits) - 1), n = thread % ROWS, stride = ROWS << bits;
   for (int turn = 0; turn < count; turn += at_once) {  // all lanes of a warp take part in the shuffles
     int number = turn + (thread / ROWS >> bits), tile = blockIdx.x + (first + number) * gridDim.x;
     bool there = r < step.rows && number < count;
-    int output = p.silu ? tile * (ROWS / 2) + n / 2 : tile * ROWS + n;
-    bool within = there && output < p.outputs;
-    float y = 0;
-    if (there)
+    int output = o.silu ? tile * (ROWS / 2) + n / 2 : tile * ROWS + n;
+    bool within = there && output < o.outputs;
+    const float* partial = partials + number * WARPS * stride + r * ROWS + n;
+    float part[WARPS];
 #pragma unroll
-      for (int w = 0; w < WARPS; w++) y += partials[((((number * WARPS + w) << bits) + r) * ROWS) + n];
-    y *= factor;
-    if (p.bias && within) y += p.bias[output + (p.silu && (n & 1) ? p.outputs : 0)];
-    if (p.silu) y = silu(y) * __shfl_down_sync(~0u, y, 1);
+    for (int w = 0; w < WARPS; w++) part[w] = there ? partial[w * stride] : 0.0f;
+    float y = ((part[0] + part[1]) + (part[2] + part[3]) + ((part[4] + part[5]) + (part[6] + part[7]))) * factor;
+    if (o.bias && within) y += o.bias[output + (o.silu && (n & 1) ? o.outputs : 0)];
+    if (o.silu) y = __fdividef(y, 1.0f + __expf(-y)) * __shfl_down_sync(~0u, y, 1);
     float* held = residual + (((first + number) << bits) + r) * ROWS + n;
-    if (p.adds_residual && within) y += *held;
-    if (p.is_residual && within) *held = y;
-    float other = __shfl_down_sync(~0u, y, p.silu ? 2 : 1);
-    long long at = (long long)r * p.outputs + output;
-    if (!within || (p.silu && (n & 1))) continue;
-    if (p.kind == HEAD) {
+    if (o.adds_residual && within) y += *held;
+    if (o.is_residual && within) *held = y;
+    float other = __shfl_down_sync(~0u, y, o.silu ? 2 : 1);
+    int at = r * o.outputs + output;
+    if (!within || (o.silu && (n & 1))) continue;
+    if (o.kind == HEAD) {
       step.logits[at] = y;
       if (y > best.value) best.value = y, best.index = output;
-    } else if (!p.in_pairs) {
-      publish(p.output + at, y, epoch);
+    } else if (!o.in_pairs) {
+      publish(o.to + at, y, epoch);
     } else if (output % 2 == 0) {
-      publish(p.output + at / 2, packed(y, other), epoch);
+      publish(o.to + at / 2, packed(y, other), epoch);
     }
   }
 }
@@ -131,9 +146,12 @@ INLINE void product(const Phase& p, const Step& step, u32 epoch, Ring& ring, cha
   u16* x = reinterpret_cast<u16*>(memory);
   float* all_partials = reinterpret_cast<float*>(memory + step.partials);
   float* residual = reinterpret_cast<float*>(memory + step.residual);
+  Outputs outputs(p);
+  int padded = p.padded;
   stage_input(p, step, epoch - 1, x, sums);
-  const char* x_row = reinterpret_cast<const char*>(x + g * (p.padded + 32)) + t * 16 + warp * 64;
-  int padded = p.padded, held = 0, first = 0, room = HELD * WARPS * ROWS << step.row_bits;
+  float factor = outputs.normed ? norm_factor(outputs, step, sums) : 1.0f;
+  const char* x_row = reinterpret_cast<const char*>(x + g * (padded + 32)) + t * 16 + warp * 64;
+  int held = 0, first = 0, room = HELD * WARPS * ROWS << step.row_bits;
   uint4 v[TURNS];
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float* partials = all_partials + (first / HELD & 1) * room;
@@ -169,7 +187,7 @@ INLINE void product(const Phase& p, const Step& step, u32 epoch, Ring& ring, cha
     }
     if (++held == HELD || tile + gridDim.x >= tiles) {
       team_sync();  // partials alternate between two rooms, so this also shows that the finish() before the last is done
-      finish(p, step, first, held, epoch, sums, partials, residual, best);
+      finish(outputs, step, first, held, epoch, factor, partials, residual, best);
       first += held, held = 0;
     }
   }

@@ -14,6 +14,7 @@ from gt.persistent.program import Activation, Attention, Embed
 # As in step_ring.cu and persistent.cu.
 TEAM, HELPERS, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 128, 8, 8, 2 * 32 * (128 * 2 + 16), 16, 6
 PRODUCT, ATTENTION, HEAD = range(3)
+QUERIES = 2 * 2 * structures.GROUP * (128 + 8)  # bytes of the packed queries of an item, as in step_attention.cu
 FEWEST_STAGES = 4  # and what their number is a multiple of: then the same two warps read the tokens of a stage each time
 MOST_WIDTH = 128  # numbers of a head
 BUFFERS = 3  # outputs of phases in turn: the input of a block that writes to one was computed after all blocks had read it
@@ -153,7 +154,7 @@ def shared_layout(executor: Any, rows: int) -> tuple[int, int, int]:
     """Where in shared memory the parts of tiles, the residual and the ring begin, after the input of a phase."""
     products = [p for p in executor.phases if isinstance(p, Product)]
     inputs = [rows * (executor.weight(p.weight).stride(0) + 32) * 2 for p in products]
-    items = [structures.attention_bytes(p, WARPS) for p in executor.phases if isinstance(p, Attention)]
+    items = [QUERIES + structures.attention_bytes(p, WARPS) for p in executor.phases if isinstance(p, Attention)]
     residual = residual_of(products)
     tiles = 0 if residual is None else -(-residual.width // (ROWS * executor.units))
     a_tile = ROWS * 4 << row_bits(rows)

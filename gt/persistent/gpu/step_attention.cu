@@ -7,45 +7,60 @@ INLINE float rounded(float v) {
   return wide(e);
 }
 
+// The shared memory of an item: the second operand of the scores, (2 * GROUP, QUERY_STRIDE) bfloat16 numbers, then float32 queries,
+// the new key, the new value, and the parts of all warps and of the new token.
+constexpr int QUERY_STRIDE = 128 + 8;  // the banks of eight columns then differ
+constexpr int QUERIES = 2 * GROUP * QUERY_STRIDE / 2;  // in floats
+
+// Head `column` of the second operand, times the softmax's scale, and what bfloat16 leaves of it; zeros where there is no head.
+INLINE void pack_query(const Attention& a, const float* head, int column, float* shared) {
+  int lane = threadIdx.x % 32, d = head ? a.head_dim : 0;
+  u32* to = reinterpret_cast<u32*>(shared);
+  float factor = a.scale * LOG2E;
+#pragma unroll
+  for (int pair = lane; pair < 64; pair += 32) {
+    float low = 2 * pair < d ? head[2 * pair] * factor : 0.0f, high = 2 * pair < d ? head[2 * pair + 1] * factor : 0.0f;
+    to[column * (QUERY_STRIDE / 2) + pair] = packed_part(low, high, false);
+    to[(GROUP + column) * (QUERY_STRIDE / 2) + pair] = packed_part(low, high, true);
+  }
+}
+
 // Into shared memory: q of each head, normed and rotated, then the new key and value if this part of the request has the new token.
-// Those two are also written to their page.
+// Those two are also written to their page. A warp has one of these jobs.
 INLINE void prepare_heads(const Attention& a, const Pages& p, const Item& item, bool has_new, const u64* qkv, u32 epoch,
                           float* shared) {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, d = a.head_dim;
-  for (int job = warp; job < item.count + (has_new ? 2 : 0); job += WARPS) {
-    bool is_q = job < item.count, is_key = job == item.count;
-    int head = is_q ? item.first + job : a.heads + (is_key ? 0 : a.kv_heads) + item.kv;
-    const u64* from = qkv + ((long long)item.row * (a.heads + 2 * a.kv_heads) + head) * d;
-    float* to = shared + (is_q ? job : GROUP + !is_key) * d;
-    auto read = [from, lane, epoch](int half, int d, float(&left)[PARTS], float(&right)[PARTS]) {
-      u64 both[2 * PARTS];
-      read_words(both, epoch, [=](int n) {
-        int i = lane + 32 * (n / 2), at = n % 2 ? i + half : i;
-        return i < half && at < d ? from + at : nullptr;
-      });
+  constexpr int N = 2;  // heads have at most 128 numbers
+  int job = threadIdx.x / 32, lane = threadIdx.x % 32, d = a.head_dim, half = d / 2;
+  bool is_q = job < GROUP, is_key = job == GROUP;
+  if (job >= GROUP + (has_new ? 2 : 0)) return;
+  if (is_q && job >= item.count) return pack_query(a, nullptr, job, shared);
+  int head = is_q ? item.first + job : a.heads + (is_key ? 0 : a.kv_heads) + item.kv;
+  const u64* from = qkv + ((long long)item.row * (a.heads + 2 * a.kv_heads) + head) * d;
+  float* to = shared + QUERIES + job * d;
+  auto read = [from, lane, epoch](int half, int d, float(&left)[N], float(&right)[N]) {
+    u64 both[2 * N];
+    read_words(both, epoch, [=](int n) {
+      int i = lane + 32 * (n / 2);
+      return i < half ? from + i + n % 2 * half : nullptr;
+    });
 #pragma unroll
-      for (int n = 0; n < PARTS; n++) left[n] = number_of(both[2 * n]), right[n] = number_of(both[2 * n + 1]);
-    };
-    if (is_q || is_key) {
-      prepare(read, is_q ? a.q_norm : a.k_norm, a, item.position, to);
-    } else {
-      float left[PARTS], right[PARTS];
-      int half = (d + 1) / 2;
-      read(half, d, left, right);
+    for (int n = 0; n < N; n++) left[n] = number_of(both[2 * n]), right[n] = number_of(both[2 * n + 1]);
+  };
+  if (is_q || is_key) {
+    prepare<N>(read, is_q ? a.q_norm : a.k_norm, a, item.position, to);
+  } else {
+    float left[N], right[N];
+    read(half, d, left, right);
 #pragma unroll
-      for (int n = 0; n < PARTS; n++) {
-        int i = lane + 32 * n;
-        if (i < half) to[i] = left[n];
-        if (i + half < d) to[i + half] = right[n];
-      }
-    }
-    if (is_q) continue;
-    __syncwarp();
-    Element* page = (is_key ? a.keys : a.values) + (cache_token(p, item.slot, item.position) * a.kv_heads + item.kv) * d;
-    for (int i = lane; i < d; i += 32) {
-      to[i] = rounded(to[i]);
-      if (item.chunk == 0 && item.active) put(page + i, to[i]);
-    }
+    for (int n = 0; n < N; n++)
+      if (lane + 32 * n < half) to[lane + 32 * n] = left[n], to[lane + 32 * n + half] = right[n];
+  }
+  __syncwarp();
+  if (is_q) return pack_query(a, to, job, shared);
+  Element* page = (is_key ? a.keys : a.values) + (cache_token(p, item.slot, item.position) * a.kv_heads + item.kv) * d;
+  for (int i = lane; i < d; i += 32) {
+    to[i] = rounded(to[i]);
+    if (item.chunk == 0 && item.active) put(page + i, to[i]);
   }
 }
 
@@ -78,7 +93,7 @@ INLINE void join_splits(const Attention& a, const Item& item, const Step& step, 
       high += __shfl_xor_sync(~0u, high, o);
     }
     u64* to = out + (((long long)item.row * a.heads + item.first + g) * d + i) / 2;
-    if (there && mine == 0) publish(to, packed(low / total, high / total), epoch);
+    if (there && mine == 0) publish(to, packed(__fdividef(low, total), __fdividef(high, total)), epoch);
   }
 }
 
@@ -116,18 +131,14 @@ struct RingTiles {
   // Warps that have any tokens.
   __device__ __forceinline__ int warps() const { return min(WARPS, max(0, (end - begin + EACH - 1) / EACH)); }
 
-  __device__ __forceinline__ void query(const float* queries, const Attention& a, const Item& item) {
-    int head = g % GROUP, d = a.head_dim;
-    float factor = a.scale * LOG2E;
+  __device__ __forceinline__ void query(const float* shared) {
+    u32 column = shared_address(shared) + (lane % 8 * QUERY_STRIDE + lane / 8 * 8) * 2;
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++)
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-        int element = block * 16 + n * 8 + t * 2;
-        bool there = head < item.count && element < d;
-        const float* from = queries + head * d + element;
-        q[block][n] = packed_part(there ? from[0] * factor : 0.0f, there ? from[1] * factor : 0.0f, g >= GROUP);
-      }
+    for (int block = 0; block < BLOCKS; block += 2) {
+      u32 both[4];
+      load_matrices(both, column + block * 32);
+      q[block][0] = both[0], q[block][1] = both[1], q[block + 1][0] = both[2], q[block + 1][1] = both[3];
+    }
   }
   // Of token g with two heads, then of token g + 8. Lanes t and t ^ 2 have the same.
   __device__ __forceinline__ void score(float (&scores)[4], u32 keys, int base, int d) {
@@ -212,36 +223,57 @@ struct RingTiles {
   }
 };
 
+// Two neighbouring numbers of head g, joined over the parts of the warps and of the new token.
+struct JoinedPair {
+  float largest = -LARGE, total = 0, low = 0, high = 0;
+  __device__ __forceinline__ JoinedPair(const float* parts, int g, int count, int i, int number, int d) {
+    constexpr int MOST = WARPS + 1;
+    const float* part = parts + g * (d + 2);
+    float2 top[MOST], two[MOST];  // all loads are under way at one time
+#pragma unroll
+    for (int n = 0; n < MOST; n++) {
+      const float* its = part + n * count * (d + 2);
+      top[n] = n < number ? *reinterpret_cast<const float2*>(its + d) : float2{-LARGE, 0};
+      two[n] = n < number ? *reinterpret_cast<const float2*>(its + i) : float2{0, 0};
+      largest = fmaxf(largest, top[n].x);
+    }
+    float from = largest == -LARGE ? 0.0f : largest;
+#pragma unroll
+    for (int n = 0; n < MOST; n++) {
+      float share = exp2f(top[n].x - from);
+      total += share * top[n].y, low += share * two[n].x, high += share * two[n].y;
+    }
+  }
+};
+
 // One item of attention by the whole team. The blocks of a split item wait for one another; no block has two items then, so
 // none waits for itself. The number of splits is a power of two.
 INLINE void attend_words(const Attention& a, const Pages& p, const Step& step, const Item& item, Ring& ring, const u64* input, u64* out,
                          u32 epoch, float* shared) {
   int thread = threadIdx.x, warp = thread / 32, d = a.head_dim, splits = step.splits;
   bool has_new = item.begin <= item.position && item.position < item.end;
-  float *new_key = shared + GROUP * d, *new_value = new_key + d, *parts = new_value + d;
+  float *queries = shared + QUERIES, *new_key = queries + GROUP * d, *new_value = new_key + d, *parts = new_value + d;
   RingTiles tiles(item);
   prepare_heads(a, p, item, has_new, input, epoch - 1, shared);
   team_sync();
-  int tiled = tiles.warps(), number_of_parts = tiled * item.count;
-  if (warp < tiled) tiles.query(shared, a, item);
+  int tiled = tiles.warps();
+  if (warp < tiled) tiles.query(shared);
   tiles.attend(ring, d);
   if (warp < tiled) tiles.leave(parts, item, d);
   ring.skip(max(0, (tiles.end - tiles.begin + TOKENS - 1) / TOKENS));
-  if (has_new) {
-    int head = WARPS - 1 - warp;  // the last warps have fewest tokens
-    if (head < item.count) attend_new(a, shared + head * d, new_key, new_value, parts + (number_of_parts + head) * (d + 2));
-    number_of_parts += item.count;
-  }
+  int head = WARPS - 1 - warp;  // the last warps have fewest tokens
+  if (has_new && head < item.count)
+    attend_new(a, queries + head * d, new_key, new_value, parts + (tiled * item.count + head) * (d + 2));
   team_sync();
   for (int at = thread * 2; at < item.count * d; at += TEAM * 2) {
     int g = head_of(at, d), i = at - g * d;
     long long head = (long long)item.row * a.heads + item.first + g;
-    Joined<2> both(parts, g, item.count, i, number_of_parts, d);
+    JoinedPair both(parts, g, item.count, i, tiled + has_new, d);
     if (splits == 1) {
-      publish(out + (head * d + i) / 2, packed(both.sums[0] / both.total, both.sums[1] / both.total), epoch);
+      publish(out + (head * d + i) / 2, packed(__fdividef(both.low, both.total), __fdividef(both.high, both.total)), epoch);
     } else {
       u64* part = step.sums + (head * splits + item.split) * (d + 2);
-      publish(part + i, both.sums[0], epoch), publish(part + i + 1, both.sums[1], epoch);
+      publish(part + i, both.low, epoch), publish(part + i + 1, both.high, epoch);
       if (i == 0) publish(part + d, both.largest, epoch), publish(part + d + 1, both.total, epoch);
     }
   }
