@@ -161,16 +161,16 @@ def measure(shape: str, batch: int, model: Any, fastest: float, args: Any, began
         if {shape, f"{shape}:{batch}"} & set(args.compiled.split(",")):
             torch._dynamo.reset()
             rivals["HF static compiled"] = compiled_rate(model, ids, args.rival_steps)
+    kernel = kernel_of("cuda", model, batch) if rivals else None
     hold(args.hold)
     for backend in filter(None, args.backends.split(",")):
-        kernel = kernel_of(backend, model, batch)
-        rows[backend] = max(kernel_rate(kernel, prompts) for _ in range(args.rounds))
-        kernel.finalize()
-        del kernel
+        other = kernel_of(backend, model, batch)
+        rows[backend] = max(kernel_rate(other, prompts) for _ in range(args.rounds))
+        other.finalize()
+        del other
         gc.collect()
         torch.cuda.empty_cache()
-    if rivals:
-        kernel = kernel_of("cuda", model, batch)
+    if kernel is not None:
         works = {"cuda": lambda: kernel_rate(kernel, prompts), **rivals}
         for _ in range(args.rounds):  # in turns
             for name, work in works.items():
@@ -211,6 +211,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600)
     args = parser.parse_args()
     began, speeds = time.perf_counter(), bandwidth()
+    torch.cuda.empty_cache()
     print(f"{torch.cuda.get_device_name()}: " + ", ".join(f"{name} {rate / 1e12:.2f} TB/s" for name, rate in speeds.items()))
     results = []
     for shape in args.shapes.split(","):

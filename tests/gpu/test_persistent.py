@@ -72,8 +72,14 @@ def test_bfloat16_steps_of_other_heads(head_dim: int, kv_heads: int, rows: int, 
     check_bfloat16_steps("cuda", config(head_dim=head_dim, num_key_value_heads=kv_heads), rows, reference)
 
 
-def check_bfloat16_steps(backend: str, c: dict[str, Any], rows: int, reference: Callable[..., Any]) -> None:
-    given = prompts(*range(20, 20 + 3 * rows, 3))
+def test_bfloat16_steps_of_requests_longer_than_shared_memory(reference: Callable[..., Any]) -> None:
+    """With 8 rows, a block has half of a request's tokens, more than its ring holds at one time."""
+    c = config(head_dim=64, num_key_value_heads=8, max_position_embeddings=1024)
+    check_bfloat16_steps("cuda", c, 8, reference, first=900)
+
+
+def check_bfloat16_steps(backend: str, c: dict[str, Any], rows: int, reference: Callable[..., Any], first: int = 20) -> None:
+    given = prompts(*range(first, first + 3 * rows, 3))
     kernel = make(backend, c, dtype="bfloat16", page_size=13, max_num_batched_requests=16)
     ids = [kernel.add_request(prompt) for prompt in given]
     kernel()

@@ -58,10 +58,12 @@ INLINE void stage(const Phase& p, const Step& step, u32 epoch, u16* x, float* su
 INLINE void stage_input(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
   int threads = TEAM >> step.row_bits, quads = p.padded / 4;
   if (p.norm) {
-    if (quads <= 2 * threads) stage<2, true>(p, step, epoch, x, sums);
+    if (quads <= threads) stage<1, true>(p, step, epoch, x, sums);
+    else if (quads <= 2 * threads) stage<2, true>(p, step, epoch, x, sums);
     else stage<8, true>(p, step, epoch, x, sums);
   } else {
-    if (quads <= 4 * threads) stage<4, false>(p, step, epoch, x, sums);
+    if (quads <= 2 * threads) stage<2, false>(p, step, epoch, x, sums);
+    else if (quads <= 4 * threads) stage<4, false>(p, step, epoch, x, sums);
     else if (quads <= 16 * threads) stage<16, false>(p, step, epoch, x, sums);
     else stage<12, false>(p, step, epoch, x, sums);
   }
