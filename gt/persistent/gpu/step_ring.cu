@@ -127,22 +127,36 @@ INLINE void copy_weights(const Phase& p, int helper, Ring& ring) {
   }
 }
 
-// Each helper copies some of the tokens of a stage. The newest token is not in the cache yet.
+// 16 bytes, or zeros if there is nothing to copy.
+INLINE void copy_part(u32 to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+
+// An arrival when the parts that this thread has copied so far are there. It is expected in addition to the others.
+INLINE void arrive_after_parts(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// Each helper copies some of the tokens of a stage, 16 lanes a token. The newest token is not in the cache yet.
 INLINE void copy_tokens(const Attention& a, const Pages& p, const Item& item, int helper, Ring& ring) {
   constexpr int EACH = TOKENS / HELPERS;
   int lane = threadIdx.x % 32, place = helper * EACH + lane % EACH, end = min(item.end, item.position);
   int bytes = a.head_dim * 2, stride = a.kv_heads * a.head_dim;
-  bool is_key = lane < EACH;
-  const Element* cache = (is_key ? a.keys : a.values) + item.kv * a.head_dim;
-  u32 offset = (is_key ? 0 : VALUES) + place * TOKEN_STRIDE;
   for (int base = item.begin; base < end; base += TOKENS) {
-    bool there = lane < 2 * EACH && base + place < end;
-    const Element* from = there ? cache + cache_token(p, item.slot, base + place) * stride : cache;
-    int count = max(0, min(EACH, end - base - helper * EACH));
+    long long offset = base + place < end ? cache_token(p, item.slot, base + place) * stride + item.kv * a.head_dim : -1;
     wait_parity(ring.empty(), ring.parity ^ 1);
-    if (lane == 0) arrive_expecting(ring.full(), 2 * count * bytes);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {  // keys of two tokens at a time, then values
+      int token = i % (EACH / 2) * 2 + lane / 16, part = lane % 16;
+      long long from = __shfl_sync(~0u, offset, token);
+      bool there = from >= 0 && part * 16 < bytes;
+      const Element* cache = i < EACH / 2 ? a.keys : a.values;
+      u32 to = ring.at() + (i < EACH / 2 ? 0 : VALUES) + (helper * EACH + token) * TOKEN_STRIDE + part * 16;
+      copy_part(to, cache + (there ? from + part * VECTOR : 0), there);
+    }
+    arrive_after_parts(ring.full());
     __syncwarp();
-    if (there) copy(ring.at() + offset, from, bytes, ring.full());
+    if (lane == 0) arrive(ring.full());
     ring.next();
   }
 }
