@@ -35,6 +35,10 @@ class LinAlgError(RemoteError):
     """A matrix is singular or not positive definite, or an iteration did not converge."""
 
 
+class RemoteIndexError(RemoteError, IndexError):
+    """An element or axis that is not there: found on a worker, where the values are."""
+
+
 class NotForComplex(TypeError, NotImplementedError):
     """An op that complex numbers do not have, such as one that orders them."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import tensor
 from gt.client.functions.join import stack
 from gt.client.here import here
@@ -40,8 +41,11 @@ def _stacked(samples: Any) -> Any:
         return np.stack([s.detach().cpu().numpy() for s in samples])
     if isinstance(first, np.ndarray):
         return np.stack(samples)
-    if isinstance(first, (bool, int, float, np.generic)):
-        return np.asarray(samples)
+    if isinstance(first, (bool, int)):  # `tensor` of them, where a float among integers makes the default dtype
+        numbers = np.asarray(samples)
+        return numbers if numbers.dtype.kind != "f" else numbers.astype(DEFAULT.dtype.name)
+    if isinstance(first, (float, np.generic)):
+        return np.asarray(samples, np.float64 if type(first) is float else None)
     if isinstance(first, dict):
         return {k: _stacked([s[k] for s in samples]) for k in first}
     if isinstance(first, tuple) and hasattr(first, "_fields"):

@@ -66,6 +66,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
             found = iter(walk(y, own, create_graph=graph, materialize_grads=True) if y.requires_grad else [t * 0 for t in own])
             given = [_mapped(full[i], lambda t: next(found)) for i in numbers]
         value = y if graph else y.detach()
+        aux = aux if graph else _mapped(aux, lambda t: t.detach())
         g = given[0] if isinstance(argnums, int) else tuple(given)
         return (g, (value, aux)) if has_aux else (g, value)
 

@@ -212,7 +212,9 @@ class Module(Hooked):
         function(self)
         return self
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> Module:
+    def to(
+        self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+    ) -> Module:
         """Cast floating-point parameters and buffers to a dtype. A device has no effect: the dispatcher places tensors."""
         for a in args:
             dtype = a.dtype if isinstance(a, Tensor) else a if isinstance(a, DType) else dtype

@@ -11,6 +11,7 @@ from gt.client.functions.create import zeros
 from gt.client.functions.join import cat
 from gt.client.functions.products import linear
 from gt.client.scope import is_grad_enabled
+from gt.errors import ArgumentError
 from gt.nn import functional as F
 from gt.nn import init
 from gt.nn.linear import empty
@@ -107,7 +108,7 @@ class RNNBase(Module):
         elif self.batch_first and packed is None:
             x = x.transpose(0, 1)
         if x.ndim != (3 if packed is None else 2) or x.shape[-1] != self.input_size:
-            raise ValueError(f"{type(self).__name__} expected {self.input_size} features at each position, got {x.shape}")
+            raise ArgumentError(f"{type(self).__name__} expected {self.input_size} features at each position, got {x.shape}")
         state = self._begin(x, hx, single, sizes[0] if packed is not None else x.shape[1])
         if packed is not None and packed.sorted_indices is not None and hx is not None:
             state = tuple(t.index_select(1, packed.sorted_indices) for t in state)

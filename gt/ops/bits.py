@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from gt.errors import UnsupportedDTypeError
 from gt.ops import table
 from gt.ops.elementwise import INTS, ONE, TWO
 from gt.ops.rules import by_axis, compare, pointwise
@@ -24,7 +25,7 @@ def _whole(name: str, bools: bool = True):
         out = pointwise(*operands)
         if out.dtype.rank >= 2 or out.dtype is bool_ and not bools:
             want = "integers or booleans" if bools else "integers"
-            raise TypeError(f"{name}: expected {want}, got {out.dtype.name}")
+            raise UnsupportedDTypeError(f"{name}: expected {want}, got {out.dtype.name}")
         return out
 
     return rule

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from gt.errors import UnsupportedDTypeError
 from gt.ops import table
 from gt.ops.rules import bilinear, by_axis, compare, floats_only, linear, pointwise, pointwise_float, promote
 from gt.ops.table import Kind, Operand, Try, Values
@@ -38,7 +39,7 @@ def no_bools(name: str, instead: str = "cast first"):
     def rule(*operands: Operand, **_: object) -> Spec:
         out = pointwise(*operands)
         if out.dtype is bool_:
-            raise TypeError(f"cannot {name} booleans: {instead}")
+            raise UnsupportedDTypeError(f"cannot {name} booleans: {instead}")
         return out
 
     return rule

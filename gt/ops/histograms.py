@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from gt.errors import UnsupportedDTypeError
 from gt.ops.table import Values, op
 from gt.spec import Partial, Shard, Spec, float32, float64, int64
 
 
 def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
-    if a.ndim != 1 or a.dtype.rank != 1:
+    if a.dtype.rank != 1:
+        raise UnsupportedDTypeError(f"bincount: expected integers, got {a.dtype.name}")
+    if a.ndim != 1:
         raise ValueError(f"bincount: expected one axis of integers, got {a}")
     if not weight:
         return Spec((size,), int64)

@@ -263,7 +263,7 @@ def _source_grad(g, index, source, axis):
 def _select(a: Spec, index: Spec, *, axis) -> Spec:
     axis_of(axis, a.ndim)
     if index.ndim > 1 or index.dtype.rank != 1 or index.dtype.size < 4:
-        raise ValueError(f"index_select: expected one axis of int32 or int64 indices, got {index}")
+        raise IndexError(f"index_select: expected one axis of int32 or int64 indices, got {index}")
     return Spec((*a.shape[:axis], index.numel, *a.shape[axis + 1 :]), a.dtype) if a.ndim else a
 
 

@@ -132,6 +132,8 @@ def _prod_grad(g, y, a, axis, keepdims):
     """The product of the other elements, without division, so that zeros are harmless: from the left times from the right."""
     others = tuple(i for i in range(a.ndim) if i not in axis)
     flat = a.permute((*others, *axis)).reshape(*(a.shape[i] for i in others), -1)
+    if not flat.shape[-1]:
+        return _spread(g, a, axis, keepdims)  # no elements, so none of them has a slope
     ones = flat.new_ones((*flat.shape[:-1], 1))
     left = ones.op("cat", flat.narrow(-1, 0, flat.shape[-1] - 1), axis=len(others)).cumprod(axis=len(others))
     back = flat.op("flip", axes=(len(others),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gt.errors import NoElements
 from gt.ops.norm import along
 from gt.ops.rules import axis_of, without
 from gt.ops.table import Kind, Rule, Values, op
@@ -54,7 +55,7 @@ def _topk(xp, a, *, k, axis, largest):
 def _picked(a: Spec, *, axis, keepdims) -> tuple[Spec, Spec]:
     axis_of(axis, a.ndim)
     if a.ndim and a.shape[axis] == 0:
-        raise ValueError(f"cannot choose one of no elements: axis {axis} of {a.shape}")
+        raise NoElements(f"cannot choose one of no elements: axis {axis} of {a.shape}")
     shape = without(a.shape, (axis,), keepdims) if a.ndim else ()
     return Spec(shape, a.dtype), Spec(shape, int64)
 

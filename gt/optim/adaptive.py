@@ -22,7 +22,7 @@ class Adam(Optimizer):
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
+        weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:  # fmt: skip
@@ -31,9 +31,22 @@ class Adam(Optimizer):
         rate("weight_decay", weight_decay)
         for i, beta in enumerate(betas):
             rate(f"betas[{i}]", beta, below=1.0)
-        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-                                      maximize=maximize,
-                                      decoupled_weight_decay=decoupled_weight_decay or self.decoupled))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=tuple(betas),
+                eps=eps,
+                weight_decay=weight_decay,
+                amsgrad=amsgrad,
+                maximize=maximize,
+                decoupled_weight_decay=decoupled_weight_decay or self.decoupled,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+                fused=fused,
+            ),
+        )
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         more = {"max_exp_avg_sq": _zeros(p)} if group["amsgrad"] else {}
@@ -58,21 +71,35 @@ class AdamW(Adam):
         weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
         capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+                         capturable=capturable, differentiable=differentiable, fused=fused)  # fmt: skip
 
 
 class RMSprop(Optimizer):
     """The gradient divided by the root of a running mean of its square."""
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
-        momentum: float = 0.0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
+        self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+        momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
         maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip
         for name, value in dict(lr=lr, eps=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha).items():
             rate(name, value)
-        super().__init__(params, dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
-                                      centered=centered, maximize=maximize))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                alpha=alpha,
+                eps=eps,
+                weight_decay=weight_decay,
+                momentum=momentum,
+                centered=centered,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return dict(step=0, **{name: _zeros(p) for name in self._kept(group)})
@@ -93,15 +120,27 @@ class Adagrad(Optimizer):
     """The gradient divided by the root of the sum of all its squares."""
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0, eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
+        self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False,
         differentiable: bool = False, fused: bool | None = None,
     ) -> None:  # fmt: skip
         for name, value in dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps,
                                 initial_accumulator_value=initial_accumulator_value).items():  # fmt: skip
             rate(name, value)
-        super().__init__(params, dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps, maximize=maximize,
-                                      initial_accumulator_value=initial_accumulator_value))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                lr_decay=lr_decay,
+                weight_decay=weight_decay,
+                eps=eps,
+                maximize=maximize,
+                initial_accumulator_value=initial_accumulator_value,
+                foreach=foreach,
+                differentiable=differentiable,
+                fused=fused,
+            ),
+        )
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return dict(step=0, sum=full_like(p, float(group["initial_accumulator_value"])))
@@ -117,7 +156,7 @@ class Lion(Optimizer):
     """Steps of one size, in the direction of the sign of a running mean of the gradient."""
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
+        self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0, *,
         maximize: bool = False,
     ) -> None:  # fmt: skip
         rate("lr", lr)

@@ -54,13 +54,25 @@ class Adadelta(_TwoMeans):
     settings, counted = ("lr", "rho", "eps", "weight_decay"), False
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0,
+        self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
         foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip
         _check(lr, eps=eps, weight_decay=weight_decay)
         if not 0.0 <= rho <= 1.0:
             raise ValueError(f"rho is {rho}: expected a value from 0 to 1")
-        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                rho=rho,
+                eps=eps,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
 
 class Adamax(_TwoMeans):
@@ -70,11 +82,23 @@ class Adamax(_TwoMeans):
 
     def __init__(
         self, params: Iterable[Any], lr: float = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False, capturable: bool = False,
     ) -> None:  # fmt: skip
         _check(lr, betas, eps=eps, weight_decay=weight_decay)
-        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=tuple(betas),
+                eps=eps,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
 
 class NAdam(Optimizer):
@@ -82,14 +106,26 @@ class NAdam(Optimizer):
 
     def __init__(
         self, params: Iterable[Any], lr: float = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip
         _check(lr, betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay)
-        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay,
-                                      momentum_decay=momentum_decay, decoupled_weight_decay=decoupled_weight_decay,
-                                      maximize=maximize))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=tuple(betas),
+                eps=eps,
+                weight_decay=weight_decay,
+                momentum_decay=momentum_decay,
+                decoupled_weight_decay=decoupled_weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return dict(step=0, mu_product=_scalar(p, 1.0), exp_avg=full_like(p, 0.0), exp_avg_sq=full_like(p, 0.0))
@@ -113,26 +149,49 @@ class RAdam(_TwoMeans):
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
         differentiable: bool = False,
     ) -> None:  # fmt: skip
         _check(lr, betas, eps=eps, weight_decay=weight_decay)
-        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize,
-                                      decoupled_weight_decay=decoupled_weight_decay))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=tuple(betas),
+                eps=eps,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                decoupled_weight_decay=decoupled_weight_decay,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
 
 class Rprop(Optimizer):
     """A step size for each element, larger while the gradient keeps its sign, smaller when it turns."""
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, etas: Betas = (0.5, 1.2), step_sizes: Betas = (1e-6, 50.0), *,
+        self, params: Iterable[Any], lr: float = 1e-2, etas: Betas = (0.5, 1.2), step_sizes: Betas = (1e-6, 50), *,
         capturable: bool = False, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
     ) -> None:  # fmt: skip
         rate("lr", lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"etas is {etas}: expected a factor between 0 and 1, and one above 1")
-        super().__init__(params, dict(lr=lr, etas=tuple(etas), step_sizes=tuple(step_sizes), maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                etas=tuple(etas),
+                step_sizes=tuple(step_sizes),
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return dict(step=0, prev=full_like(p, 0.0), step_size=full_like(p, float(group["lr"])))
@@ -149,11 +208,24 @@ class ASGD(Optimizer):
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
-        weight_decay: float = 0.0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+        weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
         capturable: bool = False,
     ) -> None:  # fmt: skip
         _check(lr, weight_decay=weight_decay)
-        super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                lambd=lambd,
+                alpha=alpha,
+                t0=t0,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return dict(step=0, eta=_scalar(p, float(group["lr"])), mu=_scalar(p, 1.0), ax=full_like(p, 0.0))
@@ -180,8 +252,18 @@ class Adafactor(Optimizer):
         rate("eps[1]", eps[1])
         if beta2_decay > 0:
             raise ValueError(f"beta2_decay is {beta2_decay}: expected 0 or less")
-        super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=tuple(eps), d=d, weight_decay=weight_decay,
-                                      maximize=maximize))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                beta2_decay=beta2_decay,
+                eps=tuple(eps),
+                d=d,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+            ),
+        )
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         shapes = {"variance": p.shape}

@@ -14,7 +14,7 @@ class SGD(Optimizer):
     """With momentum, Nesterov's form and weight decay, as PyTorch computes them."""
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
+        self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
         nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:  # fmt: skip
@@ -25,8 +25,20 @@ class SGD(Optimizer):
             raise ValueError(
                 f"nesterov=True needs a momentum above 0 and dampening=0, not momentum={momentum} and dampening={dampening}"
             )
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
-                                      nesterov=nesterov, maximize=maximize))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                momentum=momentum,
+                dampening=dampening,
+                weight_decay=weight_decay,
+                nesterov=nesterov,
+                maximize=maximize,
+                foreach=foreach,
+                differentiable=differentiable,
+                fused=fused,
+            ),
+        )
 
     def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
         return state.get("momentum_buffer") is None

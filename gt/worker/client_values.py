@@ -73,7 +73,8 @@ def check_device(engine: Engine, error: Exception) -> None:
 
 def failure(what: str, error: Exception, id: int) -> Broken:
     """The stand-in for a tensor whose computation raised this error."""
-    name = "OutOfMemory" if out_of_memory(error) else "LinAlgError" if of_a_matrix(error) else "RemoteError"
+    name = "RemoteIndexError" if isinstance(error, IndexError) else "RemoteError"
+    name = "OutOfMemory" if out_of_memory(error) else "LinAlgError" if of_a_matrix(error) else name
     trace = "".join(traceback.format_exception(error)[-6:])
     return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
 

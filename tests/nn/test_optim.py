@@ -367,3 +367,17 @@ def test_averages_of_a_model_and_their_schedule_are_pytorchs(keywords: dict) -> 
     assert len(own) == len(theirs)
     for a, b in zip(own, theirs):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+SETTINGS = sorted({name for name, _ in CASES if hasattr(torch.optim, name)})
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_groups_have_all_settings_of_pytorchs_and_print_them(name: str) -> None:
+    with gt.testing.cluster(1, "numpy"):
+        own = getattr(gt.optim, name)([gt.ones(2, requires_grad=True)], lr=0.5)
+        theirs = getattr(torch.optim, name)([torch.ones(2, requires_grad=True)], lr=0.5)
+        assert repr(own) == repr(theirs)
+        assert own.defaults == theirs.defaults
+        if "foreach" in theirs.defaults:
+            assert getattr(gt.optim, name)([gt.ones(2)], lr=0.5, foreach=True).param_groups[0]["foreach"] is True

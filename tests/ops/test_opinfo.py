@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("expecttest", reason="PyTorch's op_db needs it")
 from gt.testing import cluster  # noqa: E402
-from tests.ops.opinfo_exceptions import EXCEPTIONS, NAMES, VERSION  # noqa: E402
+from tests.ops.opinfo_exceptions import EXCEPTIONS, MOST, NAMES, VERSION  # noqa: E402
 
 if not torch.__version__.startswith(VERSION):
     pytest.skip(f"the exceptions are for PyTorch {VERSION}", allow_module_level=True)
@@ -75,6 +75,13 @@ def test_exceptions_are_entries_with_a_reason(form):
         assert name in BY_NAME, f"PyTorch {VERSION} has no entry {name}"
         assert applies(BY_NAME[name], form), f"{name} has no form {form}"
         assert len(reason) > 10
+
+
+@pytest.mark.parametrize("form", EXCEPTIONS)
+def test_the_list_only_becomes_shorter(form):
+    found = len(EXCEPTIONS[form])
+    assert found <= MOST[form], f"{found} exceptions of {form}, {MOST[form]} before: mend what is new"
+    assert found == MOST[form], f"write {found} into MOST[{form!r}]: the list became shorter"
 
 
 QUICK = [(form, name) for form in EXCEPTIONS if form not in ("dtypes", "writes") for name in EXCEPTIONS[form]]

@@ -251,7 +251,7 @@ def test_a_failed_kernel_marks_its_tensor_and_all_that_is_made_of_it(worker: Wor
     code = [(1, 1, 1.0), (6, 2, 1), (3, 3, 2), (2, 4, 3, 1), (2, 5, 1, 1)]
     mails = run(worker, code, 4, 5, kinds=(*KINDS, SUM))
     assert isinstance(mails[0].message, Failed) and mails[0].message.tensor == 2
-    assert mails[0].message.error == "RemoteError" and "sum(float32[2, 2])" in mails[0].message.text
+    assert mails[0].message.error == "RemoteIndexError" and "sum(float32[2, 2])" in mails[0].message.text
     assert "w0" in mails[0].message.text and "axis 7" in mails[0].message.text
     assert value(mails[1])[0, 0] == 2
 

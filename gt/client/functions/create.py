@@ -14,7 +14,7 @@ from gt.client.default_dtype import DEFAULT
 from gt.client.functions.registry import FUNCTIONS, function, method
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE
-from gt.spec import dtype_of, int64
+from gt.spec import DType, dtype_of, int64, uint8
 
 
 def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
@@ -82,7 +82,16 @@ def full(
     if isinstance(value, complex):
         found = apply(TABLE["full_complex"], (value.real, value.imag), (shape, result_dtype.to_complex().code))
         return made(found if result_dtype.is_complex else found.to(result_dtype), requires_grad)
+    if result_dtype.rank == 1 and not -128 <= value < 128:
+        _check_fits(value, result_dtype)
     return made(apply(TABLE["full"], (value,), (shape, result_dtype.code)), requires_grad)
+
+
+def _check_fits(value: float, dtype: DType) -> None:
+    """Negative numbers of an unsigned dtype wrap, as in PyTorch."""
+    high = (1 << 8 * dtype.size - (dtype is not uint8)) - 1
+    if not -high - (dtype is not uint8) <= value <= high:
+        raise ArgumentError(f"{value} is not a number of {dtype.name}: expected at most {high}")
 
 
 @function
@@ -135,7 +144,7 @@ def eye(
 @function
 def empty(
     *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
-    layout: Any = None, pin_memory: bool = False,
+    layout: Any = None, pin_memory: bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
     """An uninitialised tensor in PyTorch; here zeros."""
     return zeros(*dims, size=size, shape=shape, dtype=dtype, requires_grad=requires_grad)

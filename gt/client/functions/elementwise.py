@@ -22,7 +22,11 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     input = as_tensor(input)
     if alpha == 1:
         return input + other
-    return apply(TABLE["add_scaled"], (input, other, alpha)) if isinstance(other, Tensor) else input + alpha * other
+    if isinstance(other, Tensor):
+        return apply(TABLE["add_scaled"], (input, other, alpha))
+    if isinstance(alpha, float) and isinstance(other, int) and input.dtype.rank < 2:
+        raise ArgumentError(f"add: expected an integer alpha for integers, got {alpha}")
+    return input + alpha * other
 
 
 @both

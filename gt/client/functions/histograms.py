@@ -27,11 +27,14 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The counts of equal bins between the limits, or between the smallest and largest element, which are read."""
     flat = input.reshape(-1)
+    if not flat.shape[0]:
+        return zeros(bins, dtype=input.dtype)
     low, high = (min, max) if min != max else (flat.amin().item(), flat.amax().item())
     if low == high:
         low, high = low - 1, high + 1
     inside = ((flat >= low) & (flat <= high)).to(input.dtype)
-    bin_index = ((flat - low) * (bins / (high - low))).floor().clamp(0, bins - 1).to(int64)
+    at = (inside != 0).pick((flat - low) * (bins / (high - low)), 0.0)  # nan has no bin
+    bin_index = at.floor().clamp(0, bins - 1).to(int64)
     return apply(TABLE["bincount"], (bin_index, inside), (bins,)).to(input.dtype)
 
 

@@ -3,6 +3,7 @@ after them, as in PyTorch, and boolean masks are read first, since they determin
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from gt.client.writes import assign, check_overlap, fill_at, repeats
 from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
-from gt.spec import bool_, int64
+from gt.spec import bool_, int64, uint8
 
 
 class Picture:
@@ -28,7 +29,7 @@ class Picture:
 
     def __init__(self, shape: tuple[int, ...], index: Any) -> None:
         parts = list(index) if isinstance(index, tuple) else [index]
-        if isinstance(index, list) and any(isinstance(p, (slice, type(None), type(Ellipsis), Tensor)) for p in index):
+        if isinstance(index, list) and _several(index):
             parts = list(index)
         parts = [_array(p) for p in parts]
         used = sum(_axes(p) for p in parts)
@@ -90,6 +91,12 @@ class Picture:
         return picked if picked.handle.spec.shape == self.shape else picked.reshape(self.shape)
 
 
+def _several(index: list) -> bool:
+    """Whether a list is an index for each axis, as a tuple is, and not one array: NumPy's old rule, which PyTorch keeps."""
+    parts = (slice, type(None), type(Ellipsis), Tensor, list, tuple, range, np.ndarray)
+    return len(index) < 32 and any(isinstance(p, parts) for p in index)
+
+
 def _array(p: Any) -> Any:
     """A part of an index, with lists and arrays as tensors and 0-d integers as ints."""
     if isinstance(p, (bool, np.bool_)):
@@ -100,6 +107,9 @@ def _array(p: Any) -> Any:
         return as_tensor(np.asarray(p))
     if isinstance(p, np.ndarray) and p.ndim:
         p = as_tensor(p)
+    if isinstance(p, Tensor) and p.dtype is uint8:
+        warnings.warn("an index of uint8 is a mask, as in PyTorch, which is giving these up: use bool", stacklevel=2)
+        return p != 0
     if isinstance(p, Tensor) and p.dtype.rank == 2:
         raise ArgumentIndexError(f"an index: expected integers or booleans, got {p.dtype.name}")
     return p
@@ -155,6 +165,8 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
 
 def _value(value: Any, like: Tensor) -> Any:
     """The value to write: a tensor of the right dtype, or a number."""
+    if isinstance(value, complex) and value.imag and like.dtype.rank < 3:
+        raise ArgumentError(f"cannot write {value} into a tensor of {like.dtype.name}: expected a real number")
     value = value if isinstance(value, Tensor) else as_operand(value)
     if isinstance(value, Tensor):
         return value.to(like.dtype)
@@ -174,7 +186,9 @@ def put(x: Tensor, index: Any, value: Any, accumulate: bool = False) -> Tensor:
     """A copy of `x` with `value` at `index`."""
     value = _value(value, x)
     mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
-    if isinstance(mask, (np.ndarray, list)):
+    if isinstance(mask, Tensor) and mask.dtype is uint8 and not isinstance(value, Tensor):
+        raise ArgumentError(f"{value} written by a mask: expected a mask of bool, got uint8")
+    if isinstance(mask, np.ndarray) or isinstance(mask, list) and not _several(mask):
         mask = _array(mask)
     if isinstance(mask, Tensor) and mask.dtype is bool_ and mask.shape == x.shape and not accumulate:
         if not isinstance(value, Tensor) or value.ndim == 0:

@@ -13,7 +13,7 @@ from gt.client.functions.create import arange, as_tensor, full
 from gt.client.functions.in_place import in_place
 from gt.client.functions.index import put
 from gt.client.functions.registry import both, function, method
-from gt.errors import ArgumentError, ArgumentTypeError
+from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
 from gt.spec import bool_, int64
@@ -86,6 +86,8 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 @both
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy with these slices added at these indices along an axis."""
+    if not input.ndim and source.ndim:
+        raise ArgumentError(f"index_add to a tensor of no axes: expected a source of none, got {source.shape}")
     return _along("index_add", input, dim, index, (source, alpha), lambda x, v, i: (x, i, *v))
 
 
@@ -104,6 +106,8 @@ def _flat(index: Tensor) -> Tensor:
 @both
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy with one value in the slices at these indices along an axis."""
+    if index.dtype is not int64:
+        raise ArgumentIndexError(f"index_fill: expected indices of int64, got {index.dtype.name}")
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(f"index_fill: expected one value, a number or a tensor of no axes, got {value.shape}")
     value = value.to(input.dtype) if isinstance(value, Tensor) else _number(value, input)

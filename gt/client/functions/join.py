@@ -11,7 +11,7 @@ from gt.client.functions.create import as_tensor
 from gt.client.functions.registry import FUNCTIONS, axis_spelling, function
 from gt.client.functions.reshape import reshape, unsqueeze
 from gt.errors import ArgumentError
-from gt.ops.rules import axis_of
+from gt.ops.rules import axis_of, promote
 from gt.ops.table import TABLE
 
 
@@ -21,14 +21,24 @@ def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     parts = tuple(as_tensor(x) for x in tensors)
     if not parts:
         raise ArgumentError("cat was given no tensors: expected a list of at least one")
+    if len({p.handle.spec.ndim for p in parts}) > 1:
+        parts = _without_nothing(parts)
     axis = axis_spelling(axis, dim)
     return apply(TABLE["cat"], parts, (axis_of(0 if axis is None else axis, parts[0].handle.spec.ndim),))
+
+
+def _without_nothing(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Without tensors of shape (0,), which count for the dtype alone beside others of more axes: `cat([tensor([]), x])`."""
+    dtype = promote(*(p.handle.spec for p in parts))
+    return tuple(p.to(dtype) for p in parts if p.handle.spec.shape != (0,))
 
 
 @function
 def stack(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     """Stack tensors of one shape along a new axis (0)."""
     parts = [as_tensor(x) for x in tensors]
+    if not parts:
+        raise ArgumentError(f"stack: expected a list of at least one tensor, got {tensors!r}")
     axis = axis_spelling(axis, dim)
     axis = 0 if axis is None else axis
     if len({p.handle.spec.shape for p in parts}) > 1:

@@ -20,7 +20,7 @@ from gt.ops.table import TABLE
 
 
 @both
-def clone(input: Tensor) -> Tensor:
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A variable of its own with the same value. Values never change, so a worker copies nothing."""
     return apply(TABLE["clone"], (input,))
 
@@ -116,6 +116,8 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: Any = None, *, output_si
         wide = unsqueeze(input, at + 1).expand((*input.shape[: at + 1], repeats, *input.shape[at + 1 :]))
         return own(reshape(wide, (*input.shape[:at], input.shape[at] * repeats, *input.shape[at + 1 :])), input)
     counts = np.asarray(repeats.numpy() if isinstance(repeats, Tensor) else repeats)
+    if counts.shape != (input.shape[at],):
+        raise ArgumentError(f"repeat_interleave: expected {input.shape[at]} repeats, one a slice, got {counts.shape}")
     return input.index_select(at, as_tensor(np.repeat(np.arange(input.shape[at]), counts)))
 
 

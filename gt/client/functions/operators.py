@@ -88,7 +88,18 @@ _add, _mul = TABLE["add"], TABLE["mul"]
 _T.__radd__ = lambda self, other: binary(_add, _tensor(self), other)
 _T.__rmul__ = lambda self, other: binary(_mul, _tensor(self), other)
 _T.__rdiv__ = _T.__rtruediv__ = lambda self, other: self.reciprocal() * other  # as PyTorch divides by a tensor
-_T.__rsub__ = lambda self, other: binary(_add, unary(TABLE["neg"], self), other)
+
+
+def _subtracted_from(self: Tensor, other: Any) -> Tensor:
+    """`other - self`: the negative and a sum. Of integers and a float not so: their dtype may not have the negative."""
+    if isinstance(other, bool):
+        raise ArgumentTypeError("cannot subtract booleans: use ^ or logical_xor")
+    if isinstance(other, int) or _tensor(self).handle.spec.dtype.rank > 1:
+        return binary(_add, unary(TABLE["neg"], self), other)
+    return binary(TABLE["sub"], _like(other, self), self)
+
+
+_T.__rsub__ = _subtracted_from
 
 
 @method
@@ -107,9 +118,16 @@ def _give(self: Tensor, value: Tensor) -> None:
 _T.data = property(lambda self: detached(self, counted=False), _give)
 
 
+def _filled(input: Tensor, value: Tensor) -> Tensor:
+    """Write one value to all elements. On the tape what was there has a gradient of 0, as in PyTorch, and not none."""
+    if input.node is not None:
+        value = full(input.shape, False).pick(input, value)
+    return assign(input, value, spread=True)
+
+
 @both
 def zero_(input: Tensor) -> Tensor:
-    return assign(input, full_like(Tensor(input.handle), 0), spread=True)
+    return _filled(input, full_like(Tensor(input.handle), 0))
 
 
 @both
@@ -117,8 +135,8 @@ def fill_(input: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
-        return assign(input, value.to(input.dtype).expand(input.shape).clone(), spread=True)
-    return assign(input, full_like(Tensor(input.handle), value), spread=True)
+        return _filled(input, value.to(input.dtype).expand(input.shape).clone())
+    return _filled(input, full_like(Tensor(input.handle), value))
 
 
 @method

@@ -172,9 +172,18 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 @function
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Products and sums by Einstein's notation: `gt.einsum("ij,jk->ik", a, b)`."""
+    if isinstance(equation, Tensor):  # einsum(a, [0, 1], b, [1, 2], [0, 2]): axes by numbers
+        every = (equation, *operands)
+        terms = ["".join("..." if n is Ellipsis else ascii_letters[n] for n in axes) for axes in every[1::2]]
+        if len(every) % 2:
+            terms.append("".join("..." if n is Ellipsis else ascii_letters[n] for n in every[-1]))
+        n = len(every) // 2
+        return einsum(",".join(terms[:n]) + ("->" + terms[n] if len(every) % 2 else ""), *every[: 2 * n : 2])
     tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
     text = equation.replace(" ", "")
     left, arrow, out = text.partition("->")
+    if strange := set(left + out) - set(ascii_letters) - {",", "."}:
+        raise ArgumentError(f"einsum {equation!r}: expected letters, commas, ... and ->, found {min(strange)!r}")
     terms = left.split(",")
     if len(terms) != len(tensors):
         raise ArgumentError(f"einsum {equation!r}: expected {len(terms)} tensors, got {len(tensors)}")

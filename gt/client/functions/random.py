@@ -7,15 +7,17 @@ import secrets
 from itertools import count
 from typing import Any
 
+import numpy as np
+
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.checks import require_of
-from gt.client.functions.create import like_form, made, shape_of
+from gt.client.functions.create import like_form, made, shape_of, tensor
 from gt.client.functions.registry import FUNCTIONS, function, method
 from gt.client.here import here
 from gt.client.writes import assign
-from gt.errors import ArgumentError, ArgumentTypeError
+from gt.errors import ArgumentError, UnsupportedDTypeError
 from gt.ops.rules import broadcast
 from gt.ops.table import TABLE
 from gt.spec import DType, dtype_of, int64
@@ -26,6 +28,20 @@ def manual_seed(seed: int) -> None:
     """Seed the session's random numbers: the same seed gives the same numbers on any number of workers."""
     session = here().session
     session.seed, session.draws = int(seed) & (2**62 - 1), count(1)
+
+
+def saved_state(seed: int, draws: count) -> tuple[Tensor, count]:
+    """A seed and the number of the next draw as bytes, and the draws from there."""
+    at = next(draws)
+    return tensor(np.array([seed, at], np.int64).view(np.uint8)), count(at)
+
+
+def loaded_state(state: Tensor) -> tuple[int, count]:
+    found = state.numpy()
+    if found.dtype != np.uint8 or found.shape != (16,):
+        raise ArgumentError(f"expected a random state of get_rng_state, got {found.dtype} of shape {found.shape}")
+    seed, at = (int(x) for x in found.view(np.int64))
+    return seed, count(at)
 
 
 class Generator:
@@ -46,6 +62,18 @@ class Generator:
 
     def initial_seed(self) -> int:
         return self.seed_
+
+    def get_state(self) -> Tensor:
+        """The seed, and how many draws there were, as bytes."""
+        state, self.draws = saved_state(self.seed_, self.draws)
+        return state
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        self.seed_, self.draws = loaded_state(new_state)
+        return self
+
+    def clone_state(self) -> Generator:
+        return Generator().set_state(self.get_state())
 
 
 FUNCTIONS["Generator"] = Generator
@@ -80,7 +108,7 @@ def _complex_draw(name: str, shape: tuple[int, ...], dtype: Any, generator: Gene
 def _float_dtype(dtype: Any) -> DType:
     result_dtype = dtype_of(dtype or DEFAULT.dtype)
     if result_dtype.rank != 2:
-        raise ArgumentTypeError(f"random numbers of {result_dtype.name} come from randint")
+        raise UnsupportedDTypeError(f"random numbers of {result_dtype.name} come from randint")
     return result_dtype
 
 

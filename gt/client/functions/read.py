@@ -11,6 +11,7 @@ import numpy as np
 from gt.client.apply import apply
 from gt.client.autograd import Node, Tensor
 from gt.client.backward import backward, gradient_scope
+from gt.client.functions.create import as_tensor
 from gt.client.functions.registry import method
 from gt.client.here import here
 from gt.client.host_copies import HostCopies
@@ -90,6 +91,15 @@ def tolist(self: Tensor) -> Any:
 @method
 def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     return self.handle.__array__(dtype)
+
+
+@method
+def __array_wrap__(self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """What a function of NumPy makes of tensors is a tensor, as in PyTorch, and refused where its gradient would be lost."""
+    operands = context[1] if context else (self,)
+    if any(isinstance(x, Tensor) and x.requires_grad for x in operands):
+        raise RuntimeError("a function of NumPy has no gradient: use GT's, or detach() the tensor first")
+    return as_tensor(array.astype(np.uint8) if array.dtype == bool else array)
 
 
 @method

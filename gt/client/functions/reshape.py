@@ -18,7 +18,7 @@ from gt.spec import DType, Spec, dtype_of
 
 _T: Any = Tensor
 _T.T = property(lambda t: permute(t, tuple(range(t.ndim))[::-1]))
-_T.mT = property(lambda t: transpose(t, -2, -1))
+_T.mT = property(lambda t: transpose(t, -2, -1) if t.ndim else t)
 
 
 @lru_cache(1 << 12)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
-
-import numpy as np
 
 from gt.client.autograd import CONSTRUCT, Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import tensor, zeros
+from gt.client.functions.random import loaded_state, saved_state
 from gt.client.functions.registry import FUNCTIONS, function, method
 from gt.client.here import here
 from gt.client.native import NATIVE
@@ -103,20 +101,15 @@ FUNCTIONS["layout"], FUNCTIONS["memory_format"] = layout, memory_format
 def get_rng_state() -> Tensor:
     """The state of the session's random numbers, for `set_rng_state`."""
     session = here().session
-    at = next(session.draws)
-    session.draws = count(at)
-    return tensor(np.array([session.seed, at], np.int64).view(np.uint8))
+    state, session.draws = saved_state(session.seed, session.draws)
+    return state
 
 
 @function
 def set_rng_state(new_state: Tensor) -> None:
     """Continue the random numbers from a state of `get_rng_state`."""
     session = here().session
-    state = new_state.numpy()
-    if state.dtype != np.uint8 or state.shape != (16,):
-        raise ArgumentError(f"expected a random state of get_rng_state, got {state.dtype} of shape {state.shape}")
-    session.seed, at = (int(x) for x in state.view(np.int64))
-    session.draws = count(at)
+    session.seed, session.draws = loaded_state(new_state)
 
 
 def of_data(data: tuple, dtype: DType, device: Any = None) -> Tensor:

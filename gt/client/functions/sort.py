@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,8 @@ def median(input: Tensor, axis: Any = None, keepdims: bool = False, *, dim: Any 
     """The median, the lower of two, of all elements, or along an axis with the indices."""
     axis = axis_spelling(axis, dim)
     if axis is None:
+        if not input.handle.spec.numel and input.handle.spec.dtype.rank == 2:
+            return input.sum() * math.nan
         found = apply(TABLE["median"], (input.reshape(-1),), (0, False))[0]
         return note_saved(found, input, found)
     return Extreme(*apply(TABLE["median"], (input,), (axis_of(axis, input.handle.spec.ndim), bool(keepdims or keepdim))))
@@ -111,7 +114,8 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:  # fmt: skip
     """The unique elements, sorted. Reads the tensor, which determines the shape."""
-    values, inverse, counts = np.unique(input.numpy(), return_inverse=True, return_counts=True, axis=dim)
+    # Every nan is an element of its own, as in PyTorch.
+    values, inverse, counts = np.unique(input.numpy(), return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
     found = [as_tensor(values).to(input.dtype)]
     if return_inverse:
         found.append(as_tensor(inverse.reshape(input.shape if dim is None else -1).astype(np.int64)))

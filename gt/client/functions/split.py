@@ -13,6 +13,12 @@ from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
 
 
+def _with_axes(tensor: Tensor, name: str) -> Tensor:
+    if not tensor.ndim:
+        raise ArgumentError(f"{name}: expected at least one axis, got a 0-d tensor")
+    return tensor
+
+
 @both
 def split(
     tensor: Tensor, split_size: Any = None, axis: Any = None, *, dim: Any = None, split_size_or_sections: Any = None
@@ -20,7 +26,7 @@ def split(
     """Pieces of one size along an axis (0), the last possibly smaller, or of the listed sizes."""
     split_size = split_size if split_size_or_sections is None else split_size_or_sections
     axis = axis_spelling(axis, dim)
-    at = axis_of(0 if axis is None else axis, tensor.ndim)
+    at = axis_of(0 if axis is None else axis, _with_axes(tensor, "split").ndim)
     n = tensor.shape[at]
     if isinstance(split_size, int):
         if split_size < 0 or split_size == 0 and n:
@@ -41,10 +47,10 @@ def split(
 def chunk(input: Tensor, chunks: int, axis: Any = None, *, dim: Any = None) -> tuple[Tensor, ...]:
     """At most this many pieces of one size along an axis (0), the last possibly smaller."""
     axis = axis_spelling(axis, dim)
-    at = axis_of(0 if axis is None else axis, input.ndim)
+    at = axis_of(0 if axis is None else axis, _with_axes(input, "chunk").ndim)
     if chunks < 1:
         raise ArgumentError(f"chunk: expected at least one piece, got {chunks}")
-    return split(input, max(-(-input.shape[at] // chunks), 1), at)
+    return split(input, -(-input.shape[at] // chunks) or [0] * chunks, at)
 
 
 @both

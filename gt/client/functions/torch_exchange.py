@@ -1,9 +1,10 @@
-"""Conversion from and to PyTorch, and deep copies."""
+"""Conversion from and to PyTorch, copies and pickles."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
+
+from msgspec import Struct
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import tensor
@@ -35,13 +36,40 @@ def torch(self: Tensor) -> Any:
     return found.to(pytorch.bfloat16) if self.handle.spec.dtype.name == "bfloat16" else found
 
 
+def _as_class(cls: type, value: Tensor, requires_grad: bool) -> Tensor:
+    """A tensor as one of a class of tensors that is made of data, such as a parameter."""
+    made = value if cls is Tensor else cls(value)
+    made.requires_grad = requires_grad
+    return made
+
+
+@method
+def __copy__(self: Tensor) -> Tensor:
+    """Another variable of the same elements: `copy.copy` of a tensor shares its memory, as in PyTorch."""
+    return _as_class(type(self), self.detach(), self.requires_grad)
+
+
+def _unpickled(cls: type, array: Any, dtype: str, requires_grad: bool) -> Tensor:
+    return _as_class(cls, tensor(array, dtype=dtype), requires_grad)
+
+
+@method
+def __reduce_ex__(self: Tensor, protocol: Any) -> tuple:
+    """For `pickle`, which users may call: the values are read, and a leaf is made of them."""
+    return (
+        _unpickled,
+        (type(self), self.detach().numpy(), self.dtype.name, self.requires_grad),
+        getattr(self, "__dict__", None) or None,
+    )
+
+
 @method
 def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
     """A variable of its own. Values never change, so both share one value."""
     if self.node is not None:
         raise RuntimeError("only leaves can be copied deeply: detach() this tensor first")
     _ = self.handle  # brings a view up to date
-    made = cut(copy.copy(self))
+    made = cut(Struct.__copy__(self))  # type: ignore[attr-defined]
     made.grad = made.hooks = None
     memo[id(self)] = made
     if self.grad is not None:

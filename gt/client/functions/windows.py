@@ -128,7 +128,10 @@ _cosines("nuttall", "Nuttall's.", lambda: [0.3635819, 0.4891775, 0.1365995, 0.01
 
 
 def _fading(name: str, terms: tuple[float, ...]) -> None:
-    def window(window_length: int, periodic: bool = True, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    def window(
+        window_length: int, periodic: bool = True, dtype: Any = None, requires_grad: bool = False, layout: Any = None,
+        device: Any = None, pin_memory: bool = False,
+    ) -> Tensor:  # fmt: skip
         if window_length == 1:
             return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
         turn = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2 * math.pi / (window_length - (not periodic)))
@@ -148,16 +151,23 @@ _fading("blackman_window", (0.42, -0.5, 0.08))
 
 
 @function
-def bartlett_window(window_length: int, periodic: bool = True, dtype: Any = None) -> Tensor:
+def bartlett_window(
+    window_length: int, periodic: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     if window_length == 1:
         return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
     at = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2.0 / (window_length - (not periodic)))
-    return 1.0 - (at - 1.0).abs()
+    return (1.0 - (at - 1.0).abs()).requires_grad_(requires_grad)
 
 
 @function
-def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0, dtype: Any = None) -> Tensor:
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     if window_length == 1:
         return full((1,), 1.0, dtype=dtype or DEFAULT.dtype)
     at = arange(window_length).to(dtype_of(dtype or DEFAULT.dtype)) * (2.0 / (window_length - (not periodic))) - 1.0
-    return ((1.0 - at * at).clamp(min=0.0).sqrt() * beta).i0() / full((), beta, dtype=at.dtype).i0()
+    found = ((1.0 - at * at).clamp(min=0.0).sqrt() * beta).i0() / full((), beta, dtype=at.dtype).i0()
+    return found.requires_grad_(requires_grad)

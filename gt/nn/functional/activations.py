@@ -205,7 +205,8 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Each vector along an axis divided by its norm."""
-    size = apply(TABLE["norm"], (input,), (float(p), (axis_of(dim, input.ndim),), True))
+    axes = (axis_of(dim, input.ndim),) if input.ndim else ()
+    size = apply(TABLE["norm"], (input,), (float(p), axes, True))
     return input / size.maximum(eps)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from gt.client.autograd import Tensor
 from gt.client.functions.create import from_numpy
 from gt.client.views import own
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, UnsupportedDTypeError
 from gt.nn.functional.pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
-from gt.spec import float32
+from gt.spec import int32, uint8
 
 LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
@@ -52,6 +52,28 @@ def _along(x: Tensor, axis: int, taps: list[tuple[np.ndarray, Any]]) -> Tensor:
     return total
 
 
+def _whole_taps(taps: list[tuple[np.ndarray, Any]], d: int) -> tuple[list[tuple[np.ndarray, Any]], int]:
+    """The weights as integers, and by how many bits they are larger: PyTorch resizes images of bytes in fixed point. Elements
+    past an end are its last element, whose weights are added up before they are rounded."""
+    n = len(taps[0][0])
+    weights, rows = np.zeros((n, d)), np.arange(n)
+    for places, weight in taps:
+        np.add.at(weights, (rows, places.astype(int)), weight)
+    bits = next(b for b in range(23) if b == 22 or int(0.5 + weights.max() * (2 << b)) >= 1 << 15)
+    rounded = np.trunc(weights * (1 << bits) + np.copysign(0.5, weights))
+    found, seen = [], np.zeros((n, d), bool)
+    for places, _ in taps:
+        at = (rows, places.astype(int))
+        found.append((places, np.where(seen[at], 0, rounded[at])))
+        seen[at] = True
+    return found, bits
+
+
+def _bytes_along(x: Tensor, axis: int, taps: list[tuple[np.ndarray, Any]]) -> Tensor:
+    taps, bits = _whole_taps(taps, x.shape[axis])
+    return ((_along(x, axis, taps) + (1 << bits - 1)) >> bits).clamp(0, 255)
+
+
 def interpolate(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None, antialias: bool = False,
@@ -59,7 +81,9 @@ def interpolate(
     """Resize (batch, channels, ...) to a size or by a factor."""
     n = input.ndim - 2
     if not 1 <= n <= 3:
-        raise ArgumentError(f"interpolate: expected (batch, channels, ...) with one to three more axes, got {input.shape}")
+        raise UnsupportedDTypeError(
+            f"interpolate: expected (batch, channels, ...) with one to three more axes, got {input.shape}"
+        )
     if mode not in ("nearest", "nearest-exact", "area", *LINEAR):
         raise ArgumentError(f"no mode {mode!r}: known are nearest, nearest-exact, area, {', '.join(LINEAR)}")
     if LINEAR.get(mode, n) != n:
@@ -82,11 +106,14 @@ def interpolate(
         raise ArgumentError(f"interpolate of {input.shape}: expected {n} sizes of 1 or more, got {want}")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, want)
-    x = input.to(float32) if input.dtype.rank == 1 and mode in LINEAR else input
-    for i, (d, w, s) in enumerate(zip(old, want, scales)):
+    whole = input.dtype.rank == 1 and mode in LINEAR
+    if whole and (input.dtype is not uint8 or n != 2):
+        raise UnsupportedDTypeError(f"interpolate by {mode}: expected floats, or an image of uint8, got {input.dtype.name}")
+    x, along = (input.to(int32), _bytes_along) if whole else (input, _along)
+    for i, (d, w, s) in [*enumerate(zip(old, want, scales))][:: -1 if whole else 1]:
         if d != w or s not in (None, 1.0):
-            x = _along(x, 2 + i, _taps(d, w, s, mode, bool(align_corners)))
-    return x if x.dtype is input.dtype else x.round().clamp(0, 255).to(input.dtype)
+            x = along(x, 2 + i, _taps(d, w, s, mode, bool(align_corners)))
+    return x.to(input.dtype)
 
 
 def upsample(

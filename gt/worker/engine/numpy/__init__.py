@@ -31,6 +31,17 @@ def numpy_dtype(dtype: DType) -> np.dtype:
     return np.dtype("float32" if dtype is bfloat16 else dtype.name)
 
 
+def _divides(function: Callable) -> Any:
+    """A division that refuses integers divided by zero, of which NumPy makes 0."""
+
+    def divide(a: Any, b: Any) -> np.ndarray:
+        if np.result_type(a, b).kind in "iu" and np.size(a) and not np.all(b):
+            raise ZeroDivisionError("an integer divided by zero")
+        return function(a, b)
+
+    return staticmethod(divide)
+
+
 class NumpyNamespace:
     """NumPy's namespace, and a few more functions that kernels need."""
 
@@ -44,6 +55,7 @@ class NumpyNamespace:
     fractions = staticmethod(philox.fractions)
     words = staticmethod(philox.words)
     bernoulli = staticmethod(philox.bernoulli)
+    floor_divide, remainder, fmod = _divides(np.floor_divide), _divides(np.remainder), _divides(np.fmod)
 
     def normals(self, seed: int, number: int, first: int, count: int) -> np.ndarray:
         if philox.NATIVE is not None:
@@ -110,6 +122,19 @@ class NumpyNamespace:
     @staticmethod
     def fft_real(a: np.ndarray, axes: tuple, n: int) -> np.ndarray:
         return np.fft.irfftn(a, [*(a.shape[i] for i in axes[:-1]), n], axes, norm="forward")
+
+    @staticmethod
+    def full(shape: tuple, value: Any, dtype: Any) -> np.ndarray:
+        """An integer that the dtype does not have wraps, as a cast does."""
+        return np.full(shape, np.asarray(value).astype(dtype) if type(value) is int else value, dtype)
+
+    @staticmethod
+    def power(a: Any, b: Any) -> np.ndarray:
+        """Of integers to negative powers only 1 and -1 are integers, and all others 0; one such power for all is refused."""
+        if not np.ndim(b) or np.result_type(a, b).kind != "i" or not np.any(negative := np.less(b, 0)):
+            return np.power(a, b)
+        units = np.where(np.equal(a, -1), np.where(np.remainder(b, 2), -1, 1), np.equal(a, 1))
+        return np.where(negative, units, np.power(a, np.where(negative, 0, b)))
 
     @staticmethod
     def getitem(a: np.ndarray, index: tuple) -> np.ndarray:
