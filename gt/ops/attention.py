@@ -148,10 +148,12 @@ def _cut(mask, axis: int, size: int) -> Placement:
     return Shard(at) if at >= 0 and mask.shape[at] == size else REPLICATE
 
 
-def _grad_shape(g: Spec, q: Spec, k: Spec, v: Spec, *rest, causal: bool) -> tuple[Spec, ...]:
-    lse = rest[1]
-    if lse.dtype is not (float32 if q.dtype.size == 2 else q.dtype):
-        raise TypeError(f"attention_grad of {q.dtype.name}: unexpected dtype {lse.dtype.name} of the saved logarithms")
+def _grad_shape(
+    g: Spec, q: Spec, k: Spec, v: Spec, y: Spec, lse: Spec, scale: type, *mask: Spec, causal: bool
+) -> tuple[Spec, ...]:  # fmt: skip
+    made = _shape(q, k, v, scale, *mask, causal=causal)
+    if (y, lse) != made or g is not y:
+        raise ValueError(f"the gradient of attention: expected a gradient and results of {made}, got {g}, {y} and {lse}")
     return q, k, v
 
 

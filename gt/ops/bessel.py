@@ -56,6 +56,11 @@ _POLYNOMIALS = {
 DEGREE = 1 << 16  # each degree takes a pass over the tensor, and a client's number must not occupy a worker for ever
 
 
+def check_degree(n: float) -> None:
+    if n > DEGREE:
+        raise ValueError(f"a polynomial: expected a degree of at most {DEGREE}, got {n}")
+
+
 def _polynomial(first, following, shifted):
     def kernel(xp, x, n):
         x, n = xp.broadcast_arrays(xp.asarray(x) * 1.0, xp.trunc(xp.asarray(n) * 1.0))
@@ -63,8 +68,7 @@ def _polynomial(first, following, shifted):
         before, now = 0.0 * z + 1.0, first(z)
         found = xp.where(n == 0, before, xp.where(n == 1, now, 0.0 * z))
         highest = int(xp.max(n, axis=tuple(range(n.ndim)))) if n.size else 0
-        if highest > DEGREE:
-            raise ValueError(f"a polynomial: expected a degree of at most {DEGREE}, got {highest}")
+        check_degree(highest)
         for k in range(1, highest):
             before, now = now, following(z, float(k), now, before)
             found = xp.where(n == k + 1, now, found)

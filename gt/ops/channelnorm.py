@@ -4,7 +4,7 @@ channel."""
 from __future__ import annotations
 
 from gt.ops.activation import floats, paired
-from gt.ops.norm import wide
+from gt.ops.norm import same_spec, wide
 from gt.ops.reduce import count
 from gt.ops.table import Kind, Rule, Values, op
 from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, float32
@@ -124,10 +124,19 @@ def _lower_group_norm_grad(g, a, mean, rstd, *weight, groups, bias):
     return tuple(grads) if len(grads) > 1 else grads[0]
 
 
-def _grads(g: Spec, a: Spec, mean: Spec, rstd: Spec, *weight: Spec, bias: bool, groups: int = 1) -> tuple[Spec, ...]:
+def _group_grads(g: Spec, a: Spec, mean: Spec, rstd: Spec, *weight: Spec, bias: bool, groups: int) -> tuple[Spec, ...]:
+    same_spec("mean and deviation of groups", _group_shape(a, float, groups=groups)[1], mean, rstd)
+    return _grads(g, a, *weight, bias=bias)
+
+
+def _batch_grads(g: Spec, a: Spec, mean: Spec, rstd: Spec, *weight: Spec, bias: bool) -> tuple[Spec, ...]:
+    same_spec("mean and deviation of channels", Spec(a.shape[1:2], wide(a)), mean, rstd)
+    return _grads(g, a, *weight, bias=bias)
+
+
+def _grads(g: Spec, a: Spec, *weight: Spec, bias: bool) -> tuple[Spec, ...]:
     paired(g, a)
-    if mean.dtype is not wide(a) or rstd.dtype is not wide(a):
-        raise TypeError(f"mean and deviation of {a.dtype.name}: expected {wide(a).name}, got {mean.dtype.name}")
+    _check("the gradient of a norm", a, weight)
     return (a, *weight, *([weight[0]] if bias else []))
 
 
@@ -155,7 +164,7 @@ op("group_norm", images="first", unchecked="d", autocast="high", shape=_group_sh
    keep="inputs saved", grad=lambda gs, ys, ins, groups: _pull("group_norm_grad", gs, ys, ins, groups=groups),
    tries=(((IMAGES, 1e-5, C, C), {"groups": 2}), ((IMAGES, 1e-5), {"groups": 4})),
    kernel=_group_norm, lower=_lower_group_norm)  # fmt: skip
-op("group_norm_grad", images="first", shape=_grads, shard=_by_batch_grad,
+op("group_norm_grad", images="first", shape=_group_grads, shard=_by_batch_grad,
    tries=(((IMAGES, IMAGES, PAIRS, DEVIATIONS, C), {"groups": 2, "bias": True}),
           ((IMAGES, IMAGES, PAIRS, DEVIATIONS), {"groups": 2, "bias": False})),
    kernel=_group_norm_grad, lower=_lower_group_norm_grad)  # fmt: skip
@@ -240,7 +249,7 @@ op("batch_norm_train", unchecked="d", shape=_trained, shard=_by_channel, saved=3
    grad=lambda gs, ys, ins: _pull("batch_norm_grad", gs, ys, ins),
    tries=(((IMAGES, 1e-5, C, C), {}), ((Spec((3, 4), float32), 1e-5), {})),
    kernel=_batch_norm_train, lower=_lower_batch_norm_train)  # fmt: skip
-op("batch_norm_grad", shape=_grads, shard=_by_channel,
+op("batch_norm_grad", shape=_batch_grads, shard=_by_channel,
    tries=(((IMAGES, IMAGES, C, SPREAD, C), {"bias": True}), ((IMAGES, IMAGES, C, SPREAD), {"bias": False})),
    kernel=_batch_norm_grad, lower=_lower_batch_norm_grad)  # fmt: skip
 op("batch_norm", unchecked="f", shape=_known, shard=_by_channel_or_sample, keep="inputs", grad=_batch_norm_pull,

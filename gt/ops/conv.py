@@ -43,6 +43,11 @@ def _transpose(a: Spec, w: Spec, *bias: Spec, size, stride, padding, dilation, g
 
 
 def _weight(g: Spec, a: Spec, *, size, stride, padding, dilation, groups) -> Spec:
+    _check("the gradient of a convolution's weight", a, g, (), 0)
+    if g.shape[0] != a.shape[0] or not len(size) == len(stride) == len(padding) == len(dilation) == a.ndim - 2:
+        raise ValueError(f"the gradient of a kernel of {size}: expected one batch and as many axes, got {g.shape}, {a.shape}")
+    if a.shape[1] % groups or g.shape[1] % groups:
+        raise ValueError(f"cannot divide the channels of {a.shape} and {g.shape} into {groups} groups")
     return Spec((g.shape[1], a.shape[1] // groups, *size), a.dtype)
 
 

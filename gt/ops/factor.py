@@ -4,7 +4,7 @@ with a status, the Bunch-Kaufman factorisation of symmetric matrices, and Househ
 from __future__ import annotations
 
 from gt.ops.estimate import cubic, iterative
-from gt.ops.linalg import ROOT, STACK, TALL, WELL, S, _batch, _cholesky_grad, _floats, _square
+from gt.ops.linalg import ROOT, STACK, TALL, WELL, S, _batch, _cholesky_grad, _floats, _square, finite
 from gt.ops.rules import broadcast
 from gt.ops.table import Kind, Rule, Values, op
 from gt.spec import REPLICATE, Shard, Spec, float32, int32
@@ -46,6 +46,7 @@ def _pseudo_inverse(xp, a, atol, rtol, *, hermitian):
     m, n = a.shape[-2:]
     if not Spec(tuple(a.shape)).numel:
         return xp.zeros((*a.shape[:-2], n, m), dtype=a.dtype)
+    finite(xp, a)
     if hermitian:
         s, u = xp.linalg.eigh(a)
         vh, size = _adjoint(xp, u), xp.abs(s)
@@ -118,7 +119,7 @@ def _reflections(xp, a):
 
 op("eig", compute_seconds=iterative, complex="own", shape=_eig, shard=_batch, keep="outputs", grad=_eig_pull,
    tries=(WELL, ((STACK,), {})),
-   kernel=lambda xp, a: tuple(xp.linalg.eig(a)))  # fmt: skip
+   kernel=lambda xp, a: tuple(xp.linalg.eig(finite(xp, a))))  # fmt: skip
 op("pinv", compute_seconds=iterative, complex="own", shape=_pinv, shard=_numbers_whole, grad=(_pinv_grad, None, None),
    tries=(((TALL, 0.0, 1e-6), {"hermitian": False}), ((Spec((2, 4), float32), 0.0, 1e-6), {"hermitian": False}),
           ((ROOT, 0.0, 1e-6), {"hermitian": True})),

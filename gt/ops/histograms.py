@@ -7,6 +7,15 @@ from gt.ops.table import Values, op
 from gt.spec import Partial, Shard, Spec, float32, float64, int64
 
 
+def _bincount(xp, a, *weight, size):
+    """Values are checked first: NumPy allocates as many counts as the largest, and writes outside of them at 2 ** 63 - 1."""
+    if a.shape[0]:
+        low, high = int(a.min()), int(a.max())
+        if low < 0 or high >= size:
+            raise IndexError(f"bincount with {size} counts: expected values from 0 to {size - 1}, got {low} to {high}")
+    return xp.bincount(a, *weight, minlength=size)
+
+
 def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
     if a.dtype.rank != 1:
         raise UnsupportedDTypeError(f"bincount: expected integers, got {a.dtype.name}")
@@ -20,4 +29,4 @@ def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
 op("bincount", shape=_counted, shard=lambda kind: [((Shard(0),) * len(kind.ins), (Partial(),))],
    tries=(((Values(Spec((6,), int64), 0, 4),), {"size": 5}),
           ((Values(Spec((6,), int64), 0, 4), Spec((6,), float32)), {"size": 4})),
-   kernel=lambda xp, a, *weight, size: xp.bincount(a, *weight, minlength=size))  # fmt: skip
+   kernel=_bincount)  # fmt: skip

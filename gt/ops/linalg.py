@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gt.errors import LinAlgError
 from gt.ops.estimate import cubic, iterative
 from gt.ops.rules import broadcast, real_part
 from gt.ops.table import Kind, Rule, Try, Values, op
@@ -13,6 +14,14 @@ def _floats(name: str, a: Spec) -> None:
         raise TypeError(f"{name}: expected float32, float64 or complex numbers, got {a.dtype.name}")
     if a.ndim < 2:
         raise ValueError(f"{name}: expected a matrix, got {a.shape}")
+
+
+def finite(xp, a):
+    """The matrix, if its elements are finite: with infinities LAPACK's iterations may never end."""
+    odd = int((~xp.isfinite(a)).sum())
+    if odd:
+        raise LinAlgError(f"the iteration would not converge: expected finite elements, got {odd} that are not finite")
+    return a
 
 
 def _square(name: str):
@@ -250,7 +259,7 @@ op("qr", compute_seconds=cubic, unchecked="a", complex="own", shape=_qr, shard=_
    kernel=lambda xp, a, *, complete: tuple(xp.linalg.qr(a, "complete" if complete else "reduced")))  # fmt: skip
 op("svd", compute_seconds=iterative, complex="own", shape=_svd, shard=_batch, keep="outputs", grad=_svd_pull,
    tries=(((S,), {"full": False}), ((TALL,), {"full": False}), ((Spec((2, 4), float32),), {"full": False})),
-   kernel=lambda xp, a, *, full: tuple(xp.linalg.svd(a, full_matrices=full)))  # fmt: skip
+   kernel=lambda xp, a, *, full: tuple(xp.linalg.svd(finite(xp, a), full_matrices=full)))  # fmt: skip
 op("eigh", compute_seconds=iterative, complex="own", shape=_eigh, shard=_batch, keep="outputs", grad=_eigh_pull,
    tries=(WELL, ((STACK,), {})),
-   kernel=lambda xp, a: tuple(xp.linalg.eigh(a)))  # fmt: skip
+   kernel=lambda xp, a: tuple(xp.linalg.eigh(finite(xp, a))))  # fmt: skip

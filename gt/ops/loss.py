@@ -110,6 +110,8 @@ def _pull(gs, ys, ins, ignore, reduce):
 
 def _grad_shape(g: Spec, logp: Spec, target: Spec, smoothing: type, *weight: Spec, ignore: int) -> Spec:
     _check(logp, target, weight)
+    if g.dtype is not logp.dtype or g.shape not in ((), target.shape):
+        raise ValueError(f"the gradient of cross_entropy of {logp}: expected a number or {target.shape} of its dtype, got {g}")
     return logp
 
 

@@ -88,6 +88,12 @@ def _last(name: str, kept: int):
     return rule
 
 
+def same_spec(what: str, want: Spec, *found: Spec) -> None:
+    """Raise if the saved results of a forward pass have other specs: libraries read them without a check."""
+    if any(s is not want for s in found):
+        raise ValueError(f"{what}: expected {want}, got {', '.join(map(str, found))}")
+
+
 def wide(a: Spec):
     """The dtype of sums: 32 bits for 16-bit floats."""
     return float32 if a.dtype.size == 2 else a.dtype
@@ -178,13 +184,10 @@ def _layer_norm_pull(gs, ys, ins, ndim):
 
 def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: int = 2) -> tuple[Spec, ...]:
     paired(g, a)
-    for s in rest[:saved]:
-        if s.dtype is not wide(a):
-            raise TypeError(f"mean and deviation of {a.dtype.name}: expected {wide(a).name}, got {s.dtype.name}")
     weight = rest[saved:]
-    shape = _weights(a, ndim)
-    specs = [a] + [Spec(shape, w.dtype) for w in weight] + ([Spec(shape, weight[0].dtype)] if bias else [])
-    return tuple(specs)
+    _, *kept = _last("the gradient of a norm", saved)(a, float, *weight, ndim=ndim)
+    same_spec("mean and deviation", kept[0], *rest[:saved])
+    return (a, *weight, *([weight[0]] if bias else []))
 
 
 ROWS, FEATURES = Spec((4, 1), float32), Spec((3,), float32)

@@ -26,12 +26,15 @@ def _polygamma(a: Spec, *, n: int) -> Spec:
     return pointwise_float(a)
 
 
+def factorial(n: int) -> float:
+    return math.factorial(n) if n <= 170 else math.inf  # past which no float64 holds it
+
+
 def _poly(xp, a, *, n):
     """The n-th derivative of digamma, by sums of powers."""
     if n == 0:
         return xp.digamma(a)
-    factorial = math.factorial(n) if n <= 170 else math.inf  # past which no float64 holds it
-    return (-1.0) ** (n + 1) * factorial * xp.zeta(n + 1.0, a)
+    return (-1.0) ** (n + 1) * factorial(n) * xp.zeta(n + 1.0, a)
 
 
 def _parts(a: Spec) -> tuple[Spec, Spec]:

@@ -50,12 +50,17 @@ def _decayed(p, g, lr, decay, decoupled, maximize):
     return p, g
 
 
+def _power(a, n):
+    """A power of numbers. Of floats: a large power of an integer would occupy a worker for ever."""
+    return (float(a) if type(a) is int else a) ** n
+
+
 def _adam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *top, decoupled, maximize):
     p, g = _decayed(p, g, lr, decay, decoupled, maximize)
     m = m + (g - m) * (1.0 - b1)
     v = v * b2 + g * g * (1.0 - b2)
     largest = xp.maximum(top[0], v) if top else v
-    p = p - (lr / (1.0 - b1**step)) * m / (xp.sqrt(largest) / (1.0 - b2**step) ** 0.5 + eps)
+    p = p - (lr / (1.0 - _power(b1, step))) * m / (xp.sqrt(largest) / (1.0 - _power(b2, step)) ** 0.5 + eps)
     return (p, m, v, largest) if top else (p, m, v)
 
 
@@ -115,7 +120,7 @@ def _adamax(xp, p, g, m, largest, lr, b1, b2, eps, decay, step, *, maximize):
     g = g + p * decay if decay else g
     m = m + (g - m) * (1.0 - b1)
     largest = xp.maximum(largest * b2, xp.abs(g) + eps)
-    return p - (lr / (1.0 - b1**step)) * m / largest, m, largest
+    return p - (lr / (1.0 - _power(b1, step))) * m / largest, m, largest
 
 
 def _nesterov_momentum(b1, momentum_decay, step):
@@ -133,7 +138,7 @@ def _nadam(xp, p, g, m, v, product, lr, b1, b2, eps, decay, momentum_decay, step
     m = m + (g - m) * (1.0 - b1)
     v = v * b2 + g * g * (1.0 - b2)
     now, after = (_nesterov_momentum(b1, momentum_decay, t) for t in (step, step + 1))
-    root = xp.sqrt(v / (1.0 - b2**step)) + eps
+    root = xp.sqrt(v / (1.0 - _power(b2, step))) + eps
     of_gradient, of_mean = (1.0 - now) / (1.0 - product), after / (1.0 - product * after)
     return p - lr * of_gradient * g / root - lr * of_mean * m / root, m, v
 
@@ -142,12 +147,12 @@ def _radam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *, decoupled, maximize)
     p, g = _decayed(p, g, lr, decay, decoupled, maximize)
     m = m + (g - m) * (1.0 - b1)
     v = v * b2 + g * g * (1.0 - b2)
-    change = m * (lr / (1.0 - b1**step))
+    change = m * (lr / (1.0 - _power(b1, step)))
     most = 2.0 / (1.0 - b2) - 1.0
-    length = most - 2.0 * step * b2**step / (1.0 - b2**step)  # of the moving average v
+    length = most - 2.0 * step * _power(b2, step) / (1.0 - _power(b2, step))  # of the moving average v
     if length > 5.0:
         rectified = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)
-        change = change * ((rectified * (1.0 - b2**step)) ** 0.5 / (xp.sqrt(v) + eps))
+        change = change * ((rectified * (1.0 - _power(b2, step))) ** 0.5 / (xp.sqrt(v) + eps))
     return p - change, m, v
 
 
@@ -191,7 +196,7 @@ def _root_mean_square(xp, a):
 
 def _adafactor(xp, p, g, lr, beta2_decay, d, decay, step, *state, eps1, eps2, maximize):
     g = -g if maximize else g
-    fresh = step**beta2_decay  # the weight of this step's gradient
+    fresh = _power(step, beta2_decay)  # the weight of this step's gradient
     scale = _root_mean_square(xp, p)
     rate = xp.maximum(scale, xp.zeros_like(scale) + eps2) * (lr if lr < step**-0.5 else step**-0.5)
     if decay:

@@ -11,6 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from gt.ops.activation import GELU_ZERO
+from gt.ops.bessel import DEGREE, check_degree
+from gt.ops.linalg import finite
+from gt.ops.special import factorial
 from gt.worker.engine.torch import aten, layers, lists, recurrent
 from gt.worker.engine.torch import training as steps
 
@@ -148,7 +151,7 @@ def _polygamma(a: Array, *, n: int) -> Array:
     if n == 0:
         return torch.digamma(a)
     wide = a.double() if a.dtype is torch.float64 or not a.dtype.is_floating_point else a.float()
-    found = (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, wide)
+    found = (-1.0) ** (n + 1) * factorial(n) * torch.special.zeta(n + 1.0, wide)
     return found.to(a.dtype if a.dtype.is_floating_point else torch.float32)
 
 
@@ -189,6 +192,36 @@ def _sparse_matmul(rows: Array, columns: Array, values: Array, dense: Array, *, 
             raise IndexError(f"indices {int(low)} to {int(high)} are out of range for a sparse matrix of shape {(n, m)}")
     matrix = torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (n, m), check_invariants=False)
     return torch.sparse.mm(matrix, dense)
+
+
+def _of_degree(function: Callable) -> Callable:
+    """A polynomial by PyTorch's kernel, which iterates over the degree: with a bounded one. On a GPU, where a check would wait
+    for the degrees, the results of higher ones are nan."""
+
+    def run(x: Any, n: Any) -> Array:
+        if not isinstance(n, Array):
+            check_degree(n)
+        elif n.is_cuda:
+            return torch.where(n > DEGREE, math.nan, function(x, n.clamp(max=DEGREE)))
+        elif n.numel():
+            check_degree(n.max().item())
+        return function(x, n)
+
+    return run
+
+
+def _ldl_solve(a: Array, pivots: Array, b: Array, *, hermitian: bool) -> Array:
+    """LAPACK does not check pivots: each is the number of a row, from 1, and the two rows of a block have negative ones."""
+    n = a.shape[-1]
+    if pivots.numel():
+        rows = torch.arange(n, device=pivots.device)
+        two = pivots < 0
+        edge = torch.nn.functional.pad(two, (1, 1))
+        begin = torch.where(two & ~edge[..., :-2], rows, -1).cummax(-1).values
+        odd = two & ~edge[..., 2:] & ((rows - begin) % 2 == 0)
+        if bool((odd | (pivots.abs() < 1) | (pivots.abs() > n)).any()):
+            raise IndexError(f"ldl_solve of {n} rows: expected pivots of ldl_factor, got {pivots.flatten()[:8].tolist()}")
+    return torch.linalg.ldl_solve(a, pivots, b, hermitian=hermitian)
 
 
 def _real_only(function: Callable, otherwise: Callable) -> Callable:
@@ -282,15 +315,15 @@ OWN: dict[str, Callable[..., Any]] = {
     "polygamma": _polygamma,
     "sparse_matmul": _sparse_matmul,
     "special_zeta": torch.special.zeta,
-    **{n: getattr(torch.special, n) for n in dir(torch.special) if "_polynomial_" in n},
+    **{n: _of_degree(getattr(torch.special, n)) for n in dir(torch.special) if "_polynomial_" in n},
     "frexp": lambda a: tuple(torch.frexp(a)),
     "matrix_exp": torch.linalg.matrix_exp,
     "lu_factor": lambda a, *, check: tuple(torch.linalg.lu_factor(a) if check else torch.linalg.lu_factor_ex(a)[:2]),
-    "eig": lambda a: tuple(torch.linalg.eig(a)),
+    "eig": lambda a: tuple(torch.linalg.eig(finite(torch, a))),
     "cholesky_ex": lambda a: tuple(torch.linalg.cholesky_ex(a)),
     "geqrf": lambda a: tuple(torch.geqrf(a)),
     "ldl_factor": lambda a, *, hermitian: tuple(torch.linalg.ldl_factor_ex(a, hermitian=hermitian)),
-    "ldl_solve": lambda a, pivots, b, *, hermitian: torch.linalg.ldl_solve(a, pivots, b, hermitian=hermitian),
+    "ldl_solve": _ldl_solve,
     "solve_triangular": lambda a, b, *, upper, unit: torch.linalg.solve_triangular(
         a.triu() if upper else a.tril(), b, upper=upper, unitriangular=unit
     ),

@@ -130,7 +130,8 @@ def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
     # With a momentum of 1 `var` becomes the unbiased variance.
     if _cudnn_takes(a, parts):
         y, mean, rstd, reserve = aten.cudnn_batch_norm(_dense(a), *_pair(parts), seen, var, True, 1.0, eps)
-        rstd.cudnn = reserve, eps  # needed by cuDNN's gradient; if the attribute is lost, ATen's gradient is used
+        # needed by cuDNN's gradient of this input; if the attribute is lost, ATen's gradient is used
+        rstd.cudnn = reserve, eps, a.shape, a.dtype
         return y, mean, rstd, var
     y, mean, rstd = aten.native_batch_norm(a, *_pair(parts), seen, var, True, 1.0, eps)
     return y, mean.to(_wide(a)), rstd.to(_wide(a)), var.to(_wide(a))
@@ -143,7 +144,7 @@ def batch_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
     a = _dense(a)
     g = g.contiguous(memory_format=_format(a))
     kept = getattr(rstd, "cudnn", None) if bias else None
-    if kept is not None and _cudnn_takes(a, (*weight, *weight)):
+    if kept is not None and kept[2:] == (a.shape, a.dtype) and _cudnn_takes(a, (*weight, *weight)):
         return tuple(aten.cudnn_batch_norm_backward(a, g, w, None, None, mean, rstd, kept[1], kept[0]))
     mean, rstd = _saved(a if w is None else w, mean, rstd)
     wanted = [True, w is not None, bias]

@@ -1,8 +1,8 @@
 """Recurrent layers by PyTorch's own kernels: cuDNN on a GPU, oneDNN and ATen on the CPU.
 
 The size of a library's saved state for the backward pass is known only to the library, so it is no result of the row: it is a
-Python attribute of the row's last result, the number `saved`. A gradient whose `saved` lacks it (it was copied, or already
-used) runs the forward pass again."""
+Python attribute of the row's last result, the number `saved`. A gradient whose `saved` lacks it (it was copied, already used,
+or saved by a call on other shapes) runs the forward pass again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def recurrent(
         made, kept = _recorded(x, begin, weights, mode, layers, ways, bias, sizes)
     else:
         made, kept = _aten(x, begin, weights, mode, layers, ways, bias, sizes), None
-    saved.recurrent = kept  # type: ignore[attr-defined]
+    saved.recurrent = _call_key((x, *begin, *weights), mode, layers, ways, bias, sizes), kept  # type: ignore[attr-defined]
     return *(t.to(dtype) for t in made), saved
 
 
@@ -78,13 +78,19 @@ def recurrent_grad(*operands: Array, mode: str, layers: int, ways: int, bias: bo
         notes = unrolled(ns, x, begin, weights, mode, layers, ways, bias, sizes)[2]
         gx, g_initial, found = unrolled_back(ns, gy, g_last, x, notes, mode, ways)
         return tuple(t.to(dtype) for t in (gx, *g_initial, *found))
-    kept = saved.__dict__.pop("recurrent", None)
+    of, kept = saved.__dict__.pop("recurrent", (None, None))
+    if of != _call_key(ins, mode, layers, ways, bias, sizes):
+        kept = None  # saved by a call of another kind
     if x.device.type == "cuda":
         kept = kept or _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, True)[1]
         return _cudnn_back(gy, g_last, x, begin, weights, kept, mode, layers, ways, bias, sizes)
     leaves, results = kept or _recorded(x, begin, weights, mode, layers, ways, bias, sizes)[1]
     with torch.inference_mode(False), torch.enable_grad():
         return tuple(t.to(dtype) for t in torch.autograd.grad(results, leaves, (gy, *g_last)))
+
+
+def _call_key(operands: Sequence[Array], *settings: Any) -> tuple:
+    return ([(a.shape, a.dtype) for a in operands], settings)
 
 
 def _counts(sizes: tuple) -> Array:

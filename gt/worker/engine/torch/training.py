@@ -138,10 +138,19 @@ def cross_entropy(
     return (loss.sum(), count.sum(), logp) if reduce else (loss, count, logp)
 
 
+def _check_classes(target: Array, classes: int, ignore: int) -> None:
+    """PyTorch's gradient does not check class numbers on a CPU, and writes where they point."""
+    low, high = (int(n) for n in torch.aminmax(target))
+    if (low < 0 or high >= classes) and bool(((target != ignore) & ((target < 0) | (target >= classes))).any()):
+        raise IndexError(f"class numbers {low} to {high} are out of range for {classes} classes")
+
+
 def cross_entropy_grad(g: Array, logp: Array, target: Array, smoothing: float, *weight: Array, ignore: int) -> Array:
     axis = 1 if logp.ndim > 1 else 0
     if logp.ndim == 2 and not smoothing and logp.numel():
         w = weight[0] if weight else None
+        if logp.device.type == "cpu" and not torch._C._len_torch_dispatch_stack():
+            _check_classes(target, logp.shape[1], ignore)
         slope = aten.nll_loss_backward(g, logp, target, w, 0 if g.ndim else 2, ignore, g if not g.ndim else g.sum())
         return aten._log_softmax_backward_data(slope, logp, 1, logp.dtype)
     classes = logp.shape[axis]
