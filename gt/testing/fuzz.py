@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -25,7 +26,7 @@ from gt.dispatcher.tables import Entry
 from gt.errors import ProtocolError
 from gt.ops import TABLE
 from gt.spec import Layout, Spec
-from gt.testing import hostile_worker
+from gt.testing import hostile_values, hostile_worker
 from gt.testing.bystander import Bystander
 from gt.testing.cluster import Cluster
 from gt.testing.hostile import Hostile, record
@@ -266,6 +267,13 @@ def peers(seed: int, count: int, sessions: Any) -> int:
         return hostile_worker.fuzz(seed, count, restart)
 
 
+def values(seed: int, count: int, sessions: Any) -> int:
+    """Instructions with hostile values. Returns their number."""
+    with _watched() as restart, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's about odd values
+        return hostile_values.fuzz(seed, count, restart)
+
+
 def noise(seed: int, count: int, sessions: Any) -> int:
     """Send messages with changed bytes to the decoder and the dispatcher's core: each is refused by the decoder, or handled
     like any other. Returns how many could be decoded."""
@@ -318,8 +326,8 @@ _sessions = cache(record)
 
 
 def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> int:
-    """Run the messages of one seed against a whole cluster, a dispatcher's core (with changed bytes) and a worker. Returns
-    their number."""
+    """Run the messages of one seed against a whole cluster, a dispatcher's core (with changed bytes), a worker and its kernels.
+    Returns their number."""
     workers = workers or 1 + seed % 3
     sessions, start = _sessions(max(workers, 2)), time.monotonic()
     gc.collect()
@@ -327,7 +335,7 @@ def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> 
     try:
         scheduled = workers > 1 and bool(seed & 1 << 1)
         done = Fuzz(seed, workers, engine, sessions, scheduled).run(min(STRETCH, most), seconds)
-        for part, most_of_it in ((noise, STRETCH // 2), (runs, STRETCH // 4), (peers, STRETCH // 4)):
+        for part, most_of_it in ((noise, STRETCH // 4), (runs, STRETCH // 4), (peers, STRETCH // 4), (values, STRETCH // 4)):
             if done < most and time.monotonic() - start < seconds:
                 more = min(most_of_it, most - done)
                 part(seed, more, sessions)
@@ -342,16 +350,25 @@ def share_out(args: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
     """Run seeds in several processes, until enough messages were sent or the time is over."""
     end, seeds, planned, done = time.monotonic() + args.seconds, count(args.seed), 0, 0
     running: set[Future[int]] = set()
+    of: dict[Future[int], int] = {}
     while True:
         while planned < args.count and len(running) < args.processes and (left := end - time.monotonic()) > 0:
             most = min(2 * STRETCH, args.count - planned)
-            running.add(pool.submit(stretch, next(seeds), args.workers, args.engine, most, left))
+            seed = next(seeds)
+            of[job := pool.submit(stretch, seed, args.workers, args.engine, most, left)] = seed
+            running.add(job)
             planned += most
         if not running:
             return done
+        children, under_way = multiprocessing.active_children(), [of[job] for job in running]
         ended, running = wait(running, return_when=FIRST_COMPLETED)
         before = done
-        done += sum(each.result() for each in ended)  # raises the error of a seed, or of its process
+        try:
+            done += sum(each.result() for each in ended)  # raises the error of a seed, or of its process
+        except BrokenProcessPool as broken:
+            codes = [child.exitcode for child in children]
+            broken.add_note(f"a process ended by itself, at one of the seeds {under_way}: exit codes {codes}")
+            raise
         if done // 1_000_000 > before // 1_000_000:
             print(f"{done} messages so far", flush=True)
 

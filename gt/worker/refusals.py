@@ -8,8 +8,9 @@ from typing import Any
 from gt.errors import ProtocolError
 from gt.program.code import Form
 from gt.program.wire import TraceDef
+from gt.spec import bfloat16
 from gt.transport.messages import Done, Failed, Mail, Run
-from gt.worker.programs.compile import TRACE
+from gt.worker.programs.compile import TRACE, expected
 
 REASON = 500  # characters of a reason
 
@@ -51,18 +52,21 @@ def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> Protoco
 
 
 def check_results(ready: Any, made: Any) -> None:
-    """Raise if a kernel's results do not have its kind's shapes: a faulty client may send settings that the kernel and the
-    shape rule interpret differently, and later kernels rely on the rule."""
+    """Raise if a kernel's results do not have its kind's shapes and dtypes: a faulty client may send settings that the kernel
+    and the shape rule interpret differently, and later kernels rely on the rule."""
     for spec, array in zip(ready.results, (made,) if ready.result_count == 1 else made):
         if tuple(array.shape) != spec.shape:
             raise ProtocolError(f"{ready.kind}: expected a result of shape {spec.shape}, got {tuple(array.shape)}")
+        if (dtype := str(array.dtype).removeprefix("torch.")) != spec.dtype.name and spec.dtype is not bfloat16:
+            raise ProtocolError(f"{ready.kind}: expected a result of {spec.dtype.name}, got {dtype}")
 
 
 def check_numbers(ready: Any, ins: tuple) -> None:
-    """Raise if a number of an instruction would give a result of another shape than its kind's."""
-    for at, low, high in ready.limits:
-        if type(ins[at]) is not int or not low <= ins[at] <= high:  # NumPy takes True, which is an int, for a mask
-            raise ProtocolError(f"{ready.kind} with the number {ins[at]}: expected an integer from {low} to {high}")
+    """Raise if a number of an instruction would give a result of another shape or dtype than its kind's."""
+    for at, of, low, high in ready.limits:
+        number = ins[at]
+        if type(number) is not of or low is not None and not low <= number <= high:
+            raise ProtocolError(f"{ready.title} with the number {number}: expected {expected(of, low, high)}")
 
 
 def refusal(run: Any, wrong: Exception, dispatcher: str) -> Iterable[Mail]:

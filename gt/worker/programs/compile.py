@@ -52,7 +52,7 @@ class Ready:
         self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensor_operands)
         self.results = kind.outs
         self.short = (*self.specs, *self.results)
-        self.limits = tuple([(self.encoding.at(i), low, high) for i, low, high in limits_of(kind)])
+        self.limits = tuple([(self.encoding.at(i), *rest) for i, *rest in limits_of(kind)]) if not kind.row.loads else ()
         self.ops = {kind.row.name: 1}
         self.ways = {way: 1} if way else {}
 
@@ -65,20 +65,34 @@ class Ready:
         return {}
 
 
-def limits_of(kind: Kind) -> tuple[tuple[int, int, int], ...]:
-    """For each number that decides the shape of a result: its operand index, and its least and largest valid value."""
-    return kind.row.limits(kind) if kind.row.limits is not None else ()
+Limit = tuple[int, type, float | None, float | None]
 
 
-def _limits_of_call(program: Program, encoding: Form) -> Iterator[tuple[int, int, int]]:
+def limits_of(kind: Kind) -> Iterator[Limit]:
+    """For each number: its operand index, its type and, if it decides the shape of a result, its least and largest valid
+    value. A number of another type would give a result of another dtype."""
+    ranges: dict[int, tuple[Any, Any]] = (
+        {i: (low, high) for i, low, high in kind.row.limits(kind)} if kind.row.limits is not None else {}
+    )
+    for i, of in enumerate(kind.ins):
+        if isinstance(of, type):
+            yield i, of, *ranges.get(i, (None, None))
+
+
+def _limits_of_call(program: Program, encoding: Form) -> Iterator[Limit]:
     """The same for a call, by position in the call. Raises if a number that is not a hole is invalid."""
     for ins in program.instructions:
-        for i, low, high in limits_of(ins.kind):
-            number = ins.operands[i]
+        for i, of, low, high in limits_of(ins.kind):
+            number: Any = ins.operands[i]
+            found = type(number)
             if isinstance(number, Hole):
-                yield encoding.given.start + number.index, low, high
-            elif not low <= number <= high:
-                raise ProtocolError(f"{ins.kind} with the number {number}: expected {low} to {high}")
+                yield encoding.given.start + number.index, of, low, high
+            elif found is not of or low is not None and high is not None and not low <= number <= high:
+                raise ProtocolError(f"{ins.kind} with the number {number}: expected {expected(of, low, high)}")
+
+
+def expected(of: type, low: float | None, high: float | None) -> str:
+    return f"{of.__name__}" if low is None else f"{of.__name__} from {low} to {high}"
 
 
 def _silent(line: str, seconds: float | None = None) -> None:
@@ -139,7 +153,7 @@ class Executable:
         held = program.specs
         self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: unused
         self.results = tuple(held[r] for r in program.results)
-        self.limits = tuple(_limits_of_call(program, encoding))
+        self.limits = tuple(dict.fromkeys(_limits_of_call(program, encoding)))
         self.stages: dict[str, Program] = {}
         self.function = self._function()
         self.calls = 0
