@@ -39,6 +39,7 @@ t.utils.data.default_collate([1, 2.5]); t.utils.data.default_collate([1.5, 2]); 
 t.utils.data.default_collate([np.float32(1), np.float32(2)]); t.utils.data.default_collate([1, 2])
 i.add(1, alpha=2.5); i.add(1, alpha=2); t.index_fill(x, 1, i[:1].int(), 1.0); t.index_add(z, 0, t.tensor([0]), w[:1].float())
 e.chunk(2); x.chunk(2); z.chunk(1); z.split(1); t.stack([]); t.cat([t.tensor([]), x]); t.cat([t.tensor([]), i[None]])
+t.cat([t.empty(0)] * 2, 1)
 t.cat([x, t.empty(0)], 1); e.max(0); e.argmax(0); z.mT; t.nn.functional.normalize(z, dim=0); x.half() @ x.half().t()
 t.einsum(x, [0, 1], x, [2, 1], [0, 2]); t.einsum(x, [0, 1], x, [2, 1]); t.einsum("ij,kj->ik", [x, x]); t.einsum("i1", x)
 t.einsum(x, [..., 1], [1, ...])

@@ -21,10 +21,17 @@ def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     parts = tuple(as_tensor(x) for x in tensors)
     if not parts:
         raise ArgumentError("cat was given no tensors: expected a list of at least one")
-    if len({p.handle.spec.ndim for p in parts}) > 1:
-        parts = _without_nothing(parts)
     axis = axis_spelling(axis, dim)
-    return apply(TABLE["cat"], parts, (axis_of(0 if axis is None else axis, parts[0].handle.spec.ndim),))
+    axis = 0 if axis is None else axis
+    try:
+        return apply(TABLE["cat"], parts, (axis_of(axis, parts[0].handle.spec.ndim),))
+    except (ArgumentError, IndexError):
+        others = _without_nothing(parts)
+        if len(others) == len(parts):
+            raise
+        if not others:  # any axis will do, as in PyTorch
+            return apply(TABLE["cat"], parts, (0,))
+        return apply(TABLE["cat"], others, (axis_of(axis, others[0].handle.spec.ndim),))
 
 
 def _without_nothing(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
