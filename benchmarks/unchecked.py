@@ -18,7 +18,7 @@ from gt.transport import checks
 from gt.worker import definitions, executor
 from gt.worker.__main__ import main as worker
 
-NOTES = {"first, second, made = ready.short", "first, made = ready.short", "specs[ins[1]] = made"}  # of checks alone
+NOTES = {"first, second, made = ready.short", "first, made = ready.short", "specs[result] = made"}  # of checks alone
 
 
 class WithoutChecks(ast.NodeTransformer):
