@@ -88,7 +88,7 @@ class ConcatDataset(Dataset):
     def __getitem__(self, index: int) -> Any:
         n = len(self)
         if not -n <= index < n:
-            raise IndexError(f"there is no {index} among {n}")
+            raise IndexError(f"index {index} is out of range for a dataset of {n} samples")
         at = bisect_right(self.cumulative_sizes, index % n)
         return self.datasets[at][index % n - (self.cumulative_sizes[at - 1] if at else 0)]
 

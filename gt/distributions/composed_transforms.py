@@ -142,7 +142,7 @@ class ReshapeTransform(Transform):
 
 def _retailed(shape: tuple, tail: tuple, other: tuple) -> tuple:
     if shape[len(shape) - len(tail) :] != tail:
-        raise ValueError(f"a shape that ends in {tail} was expected, not {shape}")
+        raise ValueError(f"expected a shape that ends in {tail}, got {shape}")
     return shape[: len(shape) - len(tail)] + other
 
 

@@ -197,7 +197,9 @@ class Machine:
     def _reduce(self, _: Any) -> None:
         args, make = self.stack.pop(), self.stack.pop()
         if not callable(make) or isinstance(make, StorageType):
-            raise UnsafeCheckpoint(f"this checkpoint calls a {type(make).__name__}")
+            raise UnsafeCheckpoint(
+                f"this checkpoint calls a {type(make).__name__}, and code in files is not run: save a state dict"
+            )
         self.stack.append(make(*args))
 
     def _build(self, _: Any) -> None:

@@ -222,7 +222,7 @@ def functional_call(
         if name not in places:
             raise KeyError(f"{type(module).__name__} has no {name!r}")
     if strict and len(named) < len(places):
-        raise RuntimeError(f"these were not given: {', '.join(n for n in places if n not in named)}")
+        raise RuntimeError(f"functional_call: strict=True and no value for {', '.join(n for n in places if n not in named)}")
     tied = {id(places[n][0][places[n][1]]): v for n, v in named.items()} if tie_weights else {}
     before = [(place, last, place[last]) for place, last in places.values()]
     try:

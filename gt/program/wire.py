@@ -107,7 +107,7 @@ class TraceReader:
         if not self.live.issuperset(found.results) or len(set(found.results)) != len(found.results):
             raise self.wrong(f"expected distinct, live values as results, got {found.results}")
         if any(r <= found.inputs for r in found.results):
-            raise self.wrong(f"inputs among its results {found.results}")
+            raise self.wrong(f"expected results that are no inputs, got {found.results}")
         if self.found != len(self.hole):
             raise self.wrong(f"expected holes at positions of numbers, got {found.holes}")
         if not all(0 <= i < found.inputs for i in found.dies) or len(set(found.dies)) != len(found.dies):

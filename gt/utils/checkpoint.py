@@ -75,7 +75,9 @@ class CheckpointSegment:
             if after:
                 after.restore()
         if [n.known.kind.key for n in again] != [n.known.kind.key for n in self.nodes]:
-            raise RuntimeError("a checkpointed function took another course the second time: it must do the same ops again")
+            raise RuntimeError(
+                "a checkpointed function ran other ops when it was called again for its gradient: expected the same ones"
+            )
         for node, made in zip(self.nodes, again):
             if node.inputs is self:
                 node.inputs, node.output = made.inputs, made.output
@@ -103,7 +105,7 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     chain = list(functions)
     size = len(chain) // segments
     if not 1 <= segments <= len(chain):
-        raise ValueError(f"cannot part {len(chain)} functions into {segments}")
+        raise ValueError(f"cannot divide {len(chain)} functions into {segments} segments")
 
     def part(start: int, end: int) -> Callable:
         def run(x: Any) -> Any:

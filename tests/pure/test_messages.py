@@ -21,7 +21,7 @@ PLAIN = {  # whose subject is a plain noun, of which there is one; this list onl
     "LBFGS takes one parameter group: its steps are of all parameters together",
     "a 0-d tensor has no length",
     "a Spec does not change",
-    "a checkpointed function took another course the second time: it must do the same ops again",
+    "a checkpointed function ran other ops when it was called again for its gradient: expected the same ones",
     "an index has at most one ... (Ellipsis), and several were given",
     "batched gradients: call grad once for each",
     "cannot iterate over a 0-d tensor",

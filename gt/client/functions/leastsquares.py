@@ -132,7 +132,7 @@ def _weights(name: str, w: Tensor | None, n: int, rank: int) -> Tensor | None:
     if w.dtype.rank != rank:
         raise ArgumentError(f"{name} are {'whole' if rank == 1 else 'floating-point'} numbers, not {w.dtype.name}")
     if bool((w < 0).any()):
-        raise ArgumentError(f"{name} cannot be negative")
+        raise ArgumentError(f"{name}: expected numbers of 0 or more, got {w.min().item()}")
     return w
 
 

@@ -298,7 +298,7 @@ def sampled_addmm(
         raise ArgumentError("sampled_addmm has no out=: a sparse matrix does not change in place; use the returned one")
     a = _matrix(input)
     if mat1.ndim != 2 or mat2.ndim != 2:
-        raise NotImplementedError("sampled_addmm of batches of matrices")
+        raise NotImplementedError(f"sampled_addmm: batches of matrices are not supported, got {mat1.shape} and {mat2.shape}")
     if (mat1.shape[0], mat2.shape[1]) != a.shape or mat1.shape[1] != mat2.shape[0]:
         raise ArgumentError(
             f"the product of {mat1.shape} and {mat2.shape} does not have the shape {a.shape} of the sparse matrix"

@@ -91,7 +91,7 @@ def interpolate(
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: expected either a size or a scale_factor")
     if antialias:
-        raise NotImplementedError("interpolate with antialias=True")
+        raise NotImplementedError("interpolate: antialias=True is not supported")
     if align_corners is not None and mode not in LINEAR:
         raise ArgumentError(f"align_corners needs a mode of {', '.join(LINEAR)}, got {mode}")
     old = input.shape[2:]

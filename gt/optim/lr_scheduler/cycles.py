@@ -78,7 +78,7 @@ class OneCycleLR(LRScheduler):
     def _next(self, i: int, lr: float, base: float) -> float:
         step, group = self.last_epoch, self.optimizer.param_groups[i]
         if step > self.total_steps:
-            raise ValueError(f"step {step} of a schedule of {self.total_steps}")
+            raise ValueError(f"OneCycleLR: expected at most total_steps={self.total_steps} steps, got step {step}")
         at = next((i for i, phase in enumerate(self.phases) if step <= phase[0]), len(self.phases) - 1)
         begin = self.phases[at - 1][0] if at else 0.0
         end, *names = self.phases[at]
