@@ -121,8 +121,8 @@ class Children:
         self, start: Callable[[], subprocess.Popen], tell: Callable[[str], None], joined: Callable[[int], bool]
     ) -> None:
         """Start a worker, and another in its place whenever it fails, until `close`. One that again and again fails as soon as
-        it is started is given up, unless the process of this id had `joined`: what ended it then may be a client's kernel, and
-        no client may take a worker from the others."""
+        it is started is given up, unless the process of this id had `joined`: a client's kernel may have ended it, and no
+        client may take a worker from the others."""
 
         def watch(process: subprocess.Popen) -> None:
             failed = 0

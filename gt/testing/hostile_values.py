@@ -39,7 +39,7 @@ class HostileValues:
         self.rows = [r for r in samples.ROWS if r.tries and not r.collective]
 
     def one(self) -> str:
-        """Run one instruction. Returns what it was."""
+        """Run one instruction, and return its text."""
         row = self.random.choice(self.rows)
         operands, settings = self.random.choice(row.tries)
         definition = self._definition(row, operands, settings)

@@ -48,9 +48,8 @@ class FairQueue:
     def __init__(self) -> None:
         self.shares: dict[str, Share] = {}
         self.active: dict[str, Share] = {}  # of those, the clients with messages or a run in progress
-        self.virtual = (
-            0.0  # the least of those that could go on when the last turn began: who comes back from a pause starts there
-        )
+        # the least virtual time of the active clients when the last turn began: a client back from a pause starts there
+        self.virtual = 0.0
         self.users: dict[str, float] = {}  # virtual time of users, summed over their clients, including departed ones
         self.collective_runs: deque[str] = (
             deque()

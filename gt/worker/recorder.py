@@ -39,7 +39,7 @@ SAMPLE = 16  # one of so many longer runs is timed one by one
 
 class Columns:
     """The unreported instructions of one client and the time at which each ended; it began when the entry before it ended.
-    Beside instructions there are entries BEGUN, whose time is the beginning of the next, (END, serial), (READ, id, bytes)
+    Further entries are BEGUN, whose time is the beginning of the next, (END, serial), (READ, id, bytes)
     and (STRETCH, count). The worker's thread appends to `ends` last, so a report takes the first `len(ends)` entries. Kept
     are instructions as they are: a report takes them apart, so that the worker's thread only appends."""
 

@@ -79,7 +79,7 @@ def test_the_distributions_hold_the_files_that_tests_and_users_need(packed: Path
 
 @pytest.mark.slow
 def test_tests_run_from_an_unpacked_source_distribution(packed: Path, tmp_path: Path) -> None:
-    """Some of each kind: those that look at the tree, the op table, sessions, processes, documents and examples."""
+    """Some of each kind: tests of the tree, the op table, sessions, processes, documents and examples."""
     [sdist] = packed.glob("*.tar.gz")
     with tarfile.open(sdist) as tar:
         tar.extractall(tmp_path, filter="data")

@@ -262,15 +262,15 @@ def test_ten_notebooks_take_turns_on_one_gpu(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         _, port = processes.server()
         processes.worker(port, "--id", "w", backend="pytorch", GT_DEVICE_MEMORY="150MB", GT_HOST_MEMORY="4GB")
-        alone = processes.script(NOTEBOOK, f"localhost:{port}", "0", "alone").says("end").out
+        alone = processes.script(NOTEBOOK, f"localhost:{port}", "0", "alone").wait_for("end").out
         started = [processes.script(NOTEBOOK, f"localhost:{port}", str(n % 2)) for n in range(10)]
         for cell in range(3):
             for each in started:
-                each.says(f"cell {cell}", 300)
+                each.wait_for(f"cell {cell}", 300)
             for each in started:
                 each.go()
         for each in started:
-            each.says("end")
+            each.wait_for("end")
         gt.connect(f"localhost:{port}")
         stats = gt.debug.get_worker_stats()["w"]
         gt.disconnect()
@@ -307,14 +307,14 @@ def test_a_poisoned_context_ends_its_worker_and_only_those_with_values_there_are
     with Processes(tmp_path) as processes:
         server, port = processes.server("--workers", "1", "--backend", "pytorch")
         where = f"localhost:{port}"
-        poisoner = processes.script(POISONER, where).says("ready 256.0")
-        holds, empty = (processes.script(BYSTANDER, where, how).says("ready 4096.0") for how in ("holds", "empty"))
+        poisoner = processes.script(POISONER, where).wait_for("ready 256.0")
+        holds, empty = (processes.script(BYSTANDER, where, how).wait_for("ready 4096.0") for how in ("holds", "empty"))
         poisoner.go()
         until(lambda: poisoner.popen.poll() is not None, what="the end of the one who did it")
         assert "CUDA error" in poisoner.err or "WorkerLost" in poisoner.err, poisoner.err
         for each in (holds, empty):
             each.go()
-            each.says("then [2.0, 2.0, 2.0]", 120)
+            each.wait_for("then [2.0, 2.0, 2.0]", 120)
         assert "told" in holds.out and "unusable" in holds.out, holds.out
         assert "embedding" not in holds.out, "nobody is told whose kernel it was"
         assert "sum 64.0" in empty.out and "told" not in empty.out, empty.out

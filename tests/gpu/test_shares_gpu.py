@@ -111,8 +111,8 @@ def test_two_trainers_and_a_reader_share_a_gpu(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         _, port = processes.server()
         processes.worker(port, "--id", "w", backend="pytorch")
-        alone = processes.script(TRAINER, f"localhost:{port}", "normal").says("losses").out.splitlines()[-1]
-        trainers = [processes.script(TRAINER, f"localhost:{port}", p).says("busy") for p in ("normal", "batch")]
+        alone = processes.script(TRAINER, f"localhost:{port}", "normal").wait_for("losses").out.splitlines()[-1]
+        trainers = [processes.script(TRAINER, f"localhost:{port}", p).wait_for("busy") for p in ("normal", "batch")]
         gt.connect(f"localhost:{port}", priority="interactive")
         reads = 0
         while not all("losses" in t.out for t in trainers):

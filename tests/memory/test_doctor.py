@@ -63,7 +63,7 @@ def test_gathers_that_a_rule_avoids_are_counted_once_for_all_workers_and_others_
 
 
 def gathered(step: Callable[[gt.Tensor, gt.Tensor], gt.Tensor], steps: int) -> tuple[dict[str, Finding], int]:
-    """What the doctor finds in a loop over a tensor sharded along its rows, and how many tensors were gathered."""
+    """The doctor's findings in a loop over a tensor sharded along its rows, and how many tensors were gathered."""
     with cluster(2, engine="numpy"):
         gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
         with gt.signal("rows"):

@@ -121,7 +121,7 @@ def test_the_last_lines_name_the_op_at_which_a_program_hangs() -> None:
         lines.extend(line for _, line in log.lines(time.time(), event, who, prepared(event, what)[0]))
 
     def look() -> None:
-        """What the log says while the kernel runs: the op behind as many as have ended."""
+        """The lines of the log while the kernel runs: the op behind as many as have ended."""
         for mail in worker.reports():
             made.dispatcher.observers.report(next(iter(made.dispatcher.tables.by_peer)), mail.message)
         sent = [line for line in lines if line.startswith("WORKER_SEND")]

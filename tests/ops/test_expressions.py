@@ -106,7 +106,7 @@ def evaluate(line: str, t: Any) -> Any:
     own = dict(t=t, F=t.nn.functional, np=np, copy=copy, put=put, copied=copied, pickled=pickled, stream=stream)
     try:
         return plain(eval(line, {**own, **names, "gradient": gradient}))
-    except Exception as wrong:  # noqa: BLE001 - compared with what the other raised
+    except Exception as wrong:  # noqa: BLE001 - compared with the error of the other library
         return wrong
 
 

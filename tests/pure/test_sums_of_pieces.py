@@ -66,7 +66,7 @@ def test_the_gradients_of_a_tensor_s_slices_are_written_into_one(turned: bool) -
     "body, results",
     [
         ([piece(10, 1, (0, 0)), piece(11, 2, (0, 0)), plus(12, 10, 11)], (12,)),  # the same places
-        ([piece(10, 1, (0, 0)), piece(11, 2, (Hole(0), 0)), plus(12, 10, 11)], (12,)),  # places that each call says
+        ([piece(10, 1, (0, 0)), piece(11, 2, (Hole(0), 0)), plus(12, 10, 11)], (12,)),  # places given by each call
         ([piece(10, 1, (0, 0)), piece(11, 2, (1, 0)), plus(12, 10, 11)], (12, 10)),  # someone else has the first
         ([piece(10, 1, (0, 0)), piece(11, 2, (1, 0)), plus(12, 10, 11), plus(13, 11, 12)], (13,)),  # or the second
         ([piece(10, 1, (0, 0)), plus(12, 10, 10)], (12,)),

@@ -1,13 +1,18 @@
 """Some words of docs/words.md have one meaning each: `outs` are the specs of a kind's results, a `kind` is a Kind, a `place`
-lies in a segment, `tensors` are tensors."""
+lies in a segment, `tensors` are tensors. Comments and docstrings name a thing by its noun."""
 
 from __future__ import annotations
 
 import ast
+import io
+import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "gt"
+WITHOUT_NOUN = re.compile(r"\b(what|those that|beside|says)\b", re.IGNORECASE)
+QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"")  # names of arguments, and words that are spoken of
 WORDS = {"outs", "kind", "place", "tensors"}
 OUTS = {  # files that name the specs of results
     "autograd/function.py", "client/kinds.py", "ops/recurrent.py", "ops/table.py", "ops/estimate.py", "program/foreach.py",
@@ -74,3 +79,34 @@ def test_another_meaning_is_found() -> None:
     assert sorted(found) == ["kind", "kind", "outs", "place", "place", "tensors"]
     fine = "def f(kind: Kind, place: Place, tensors: list[Tensor]): pass\nkind = infer(row, ins)\nself.kind, n = kind, 2"
     assert not [word for word, given in namings(ast.parse(fine)) if wrong("client/apply.py", word, given)]
+
+
+def remarks(source: str) -> Iterator[str]:
+    """The lines of all comments and docstrings."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from (ast.get_docstring(node, clean=False) or "").splitlines()
+
+
+def without_noun(source: str) -> list[str]:
+    return [line.strip() for line in remarks(source) if WITHOUT_NOUN.search(QUOTED.sub("", line))]
+
+
+def test_comments_and_docstrings_name_things_by_their_nouns() -> None:
+    found = [
+        f"{path.relative_to(ROOT.parent)}: {line}"
+        for folder in ("gt", "tests", "benchmarks", "examples", "tools")
+        for path in sorted((ROOT.parent / folder).rglob("*.py"))
+        for line in without_noun(path.read_text())
+    ]
+    assert found == [], "write the noun instead of 'what', 'those that', 'beside', 'says'"
+
+
+def test_a_comment_without_its_noun_is_found() -> None:
+    vague = '''x = 1  # what the worker sent\ndef f():\n    """Frees those that\n    ended."""\n'''
+    assert without_noun(vague) == ["# what the worker sent", "Frees those that"]
+    fine = '''x = "what"  # the worker's answer; `what` names it\ndef f():\n    """Frees tensors."""\n'''
+    assert without_noun(fine) == []

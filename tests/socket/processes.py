@@ -69,7 +69,7 @@ class Process:
     def err(self) -> str:
         return self.err_path.read_text()
 
-    def says(self, text: str, timeout: float = PATIENCE) -> Process:
+    def wait_for(self, text: str, timeout: float = PATIENCE) -> Process:
         """Wait until it has written this on standard output."""
         until(lambda: text in self.out or self.popen.poll() is not None, timeout, f"{text!r} in {self.out!r} {self.err!r}")
         assert text in self.out, f"ended with {self.popen.returncode}: {self.out} {self.err}"

@@ -76,14 +76,14 @@ class Soak:
         seeds = [str(self.rng.randrange(1 << 30)) for _ in range(2)]
         visits = [self.processes.script(VISIT, server, seed, XDG_RUNTIME_DIR=self.folder) for seed in seeds]
         for visit in visits:
-            visit.says("here", 60)
+            visit.wait_for("here", 60)
         if self.rng.random() < 0.5 and self.rounds > 1:  # in the first round both workers load the modules of collectives
             self.killed += 1
             self.comes.kill(self.rng.choice([signal.SIGKILL, signal.SIGTERM]))
             self.forget(self.comes)
             self.comes = self.processes.worker(self.port, XDG_RUNTIME_DIR=self.folder)
         for visit in visits:
-            visit.says("done", 60)
+            visit.wait_for("done", 60)
             visit.kill(self.rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
             self.forget(visit)
         for there in (self.server, self.stays):

@@ -20,7 +20,7 @@ def test_one_line_needs_nothing_else_and_nothing_else_is_printed(processes: Proc
 
 
 def test_the_dispatcher_and_the_worker_have_processes_of_their_own(processes: Processes) -> None:
-    script = processes.script("import gt; x = gt.ones(2); x.numpy(); print('up'); input()").says("up")
+    script = processes.script("import gt; x = gt.ones(2); x.numpy(); print('up'); input()").wait_for("up")
     assert len(processes.running()) == 3
     script.go()
     assert script.ended() == 0
@@ -62,7 +62,7 @@ def test_a_script_that_crashes_leaves_nothing_behind(processes: Processes, how: 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda s: s.name)
 def test_a_script_that_is_ended_from_outside_leaves_nothing_behind(processes: Processes, how: signal.Signals) -> None:
-    script = processes.script(f"import gt; x = gt.ones(2); x.numpy(); {SHOW}; print('up'); input()").says("up")
+    script = processes.script(f"import gt; x = gt.ones(2); x.numpy(); {SHOW}; print('up'); input()").wait_for("up")
     assert len(listening(script.out)) == 2
     script.kill(how)
     assert script.ended() != 0
@@ -81,9 +81,9 @@ def test_ctrl_c_at_a_prompt_reaches_the_script_and_not_its_server(processes: Pro
         except KeyboardInterrupt:
             print('interrupted', (x + 1).tolist())
         """
-    ).says("up")
+    ).wait_for("up")
     os.killpg(script.pid, signal.SIGINT)
-    script.says("interrupted [2.0, 2.0]")
+    script.wait_for("interrupted [2.0, 2.0]")
     assert script.ended() == 0
 
 
@@ -181,7 +181,7 @@ def test_a_fork_that_outlives_the_script_does_not_keep_its_server(processes: Pro
         print('up'); sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL)
         """
-    ).says("up")
+    ).wait_for("up")
     script.ended()
     until(lambda: len(processes.running()) == 1, 15, "only the fork is left")
     [fork] = processes.running()
@@ -196,7 +196,7 @@ def test_a_server_that_cannot_start_is_an_error_with_its_reason(processes: Proce
 
 def test_children_are_told_apart_from_strangers(processes: Processes) -> None:
     """Processes that a script starts carry its mark, so the tests above would see an orphan."""
-    script = processes.script("import gt; gt.ones(1).numpy(); print('up'); input()").says("up")
+    script = processes.script("import gt; gt.ones(1).numpy(); print('up'); input()").wait_for("up")
     mine = {p.pid for p in psutil.Process(script.pid).children(recursive=True)} | {script.pid}
     assert mine == {p.pid for p in processes.running()}
 

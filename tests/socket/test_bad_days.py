@@ -178,7 +178,7 @@ def test_a_client_that_dies_has_all_it_owned_freed(pool: tuple, how: signal.Sign
     processes, port, _, _ = pool
     mine = gt.ones(4)
     mine.numpy()
-    holder = processes.script(HOLDER, f"localhost:{port}").says("holding")
+    holder = processes.script(HOLDER, f"localhost:{port}").wait_for("holding")
     assert gt.debug.get_worker_stats()["first"]["tensors"] >= 51
     holder.kill(how)
     until(lambda: gt.debug.get_worker_stats()["first"]["tensors"] == 1, what="its tensors are freed")
@@ -226,12 +226,12 @@ def test_ctrl_c_during_a_read_leaves_the_session_usable(processes: Processes) ->
         print(y.tolist(), (x * 5).tolist(), len(session().replies))
         """,
         f"localhost:{port}",
-    ).says("ready")
+    ).wait_for("ready")
     worker.kill(signal.SIGSTOP)
     script.go()
-    script.says("reading")
+    script.wait_for("reading")
     os.kill(script.pid, signal.SIGINT)
-    script.says("interrupted")
+    script.wait_for("interrupted")
     worker.kill(signal.SIGCONT)
     script.go()
     assert script.ended() == 0, script.err

@@ -35,7 +35,7 @@ def test_the_queued_work_of_a_killed_client_is_cancelled(processes: Processes, r
     gt.connect(f"localhost:{port}")
     mine = gt.ones(4)
     mine.numpy()
-    client = processes.script(QUEUED, f"localhost:{port}", "none", "7000", GT_TRACE=replayed).says("queued")
+    client = processes.script(QUEUED, f"localhost:{port}", "none", "7000", GT_TRACE=replayed).wait_for("queued")
     time.sleep(0.5)  # the worker is in the midst of it
     client.kill()
     assert (mine + 1).tolist() == [2.0] * 4
@@ -55,7 +55,7 @@ def test_killed_clients_leave_collectives_in_step_and_others_values_right(proces
     gt.connect(f"localhost:{port}")
     gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
     for round in range(2):
-        client = processes.script(QUEUED, f"localhost:{port}", "rows", "200").says("queued")
+        client = processes.script(QUEUED, f"localhost:{port}", "rows", "200").wait_for("queued")
         with gt.signal("rows"):
             x = gt.ones(8, 8) * (round + 1)
         mine = (x.T @ x).sum(axis=0)  # behind and between the ops of that client
@@ -93,7 +93,7 @@ def test_thousands_of_collectives_of_a_killed_client_are_skipped(processes: Proc
         mine = gt.ones(4, 4)
     mine.sum(axis=0).numpy()
     before = done(way)
-    client = processes.script(COLLECTIVES, f"localhost:{port}", GT_TRACE="0").says("queued")
+    client = processes.script(COLLECTIVES, f"localhost:{port}", GT_TRACE="0").wait_for("queued")
     client.kill()
     assert mine.sum(axis=0).tolist() == [4.0] * 4
     assert done(way) < before + 2000  # of 4,100; some were done before it was killed

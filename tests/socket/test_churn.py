@@ -53,16 +53,16 @@ def test_workers_come_and_go(processes: Processes, way: str) -> None:
         while len(workers) < 3:
             workers.append(processes.worker(port, GT_COLLECTIVES=way))
     for client in clients:
-        client.says("\n", 60)
+        client.wait_for("\n", 60)
         rounds, read = map(int, client.out.split())
         assert 0 < read <= 4 * rounds, client.out + client.err
     for client in clients:
         client.go()
     for client in clients:
-        client.says("freed")
+        client.wait_for("freed")
     for client in clients:
         client.go()
     for client in clients:
-        client.says("[0, 0, 0]\n")
+        client.wait_for("[0, 0, 0]\n")
         client.go()
         assert client.ended() == 0, client.err

@@ -73,7 +73,7 @@ def test_two_thousand_idle_connections_end_nobody(
             with contextlib.suppress(BrokenPipeError):
                 each.go()
     for each in idle:
-        each.says("there", 60)
+        each.wait_for("there", 60)
     assert server.popen.poll() is None
     assert (x + 1).tolist() == [2, 2, 2]
     if hard == 400:
@@ -105,12 +105,12 @@ def test_who_finds_no_descriptor_left_for_another_client_is_told_so(processes: P
     port = free_port()
     server = processes.start("-m", "gt.server", "-p", str(port), within=low(96, 96), GT_VERBOSE="1")
     until(lambda: "listening" in server.err, what="a listening server")
-    many = processes.script(MANY, f"localhost:{port}").says("ulimit", 20)
+    many = processes.script(MANY, f"localhost:{port}").wait_for("ulimit", 20)
     there, _, why = many.out.partition(" ")
     assert int(there) == 21 and "full: it serves 21 clients" in why and "it may open 96 descriptors; ulimit -n" in why
     until(lambda: server.err.count(" left: ") == 1, what="the end of one")
     many.go()
-    many.says("in")
+    many.wait_for("in")
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_a_client_that_writes_nothing_for_long_stays(processes: Processes) -> No
     client = processes.script(
         "import sys, gt; gt.connect(sys.argv[1]); print('there', flush=True); input(); print(gt.ones(2).tolist())",
         f"localhost:{port}",
-    ).says("there")
+    ).wait_for("there")
     time.sleep(11)  # more than the patience for connections that nobody has claimed
     client.go()
     assert client.ended() == 0 and client.out.endswith("[1.0, 1.0]\n")

@@ -67,7 +67,7 @@ def test_the_page_and_the_metrics_show_the_running_work(processes: Processes, tm
     at = f"http://127.0.0.1:{page}"
     until(lambda: answers(f"{at}/metrics?key={KEY}"), 60, "the dashboard")
     script = processes.script(LOAD, f"localhost:{port}")
-    script.says("up")
+    script.wait_for("up")
     until(lambda: any(w["shares"].get("matmul", 0) > 0.3 for w in update(page)["workers"]), 60, "a share of products")
     shown = update(page)
     assert [w["index"] for w in shown["workers"]] == [0, 1] and len(shown["clients"]) == 1

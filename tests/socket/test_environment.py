@@ -76,7 +76,7 @@ def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, t
     script = processes.script(
         "import sys, gt; gt.connect(sys.argv[1]); print('up'); gt.ones(2).exp().numpy()", f"localhost:{port}"
     )
-    script.says("up")
+    script.wait_for("up")
     log = tmp_path / "ops.log"
     worker = processes.worker(port)
     worker.popen.send_signal(19)
@@ -154,12 +154,12 @@ def test_a_client_is_warned_of_variables_that_only_servers_and_workers_read(proc
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 def test_the_backend_is_chosen_by_variable(processes: Processes, backend: str) -> None:
     show = "import gt; gt.ones(1).numpy(); print([w['engine'] for w in gt.debug.get_worker_stats().values()])"
-    assert processes.script(show, GT_BACKEND=backend).says("[").out == f"['{backend}']\n"
+    assert processes.script(show, GT_BACKEND=backend).wait_for("[").out == f"['{backend}']\n"
 
 
 def test_the_default_backend_is_pytorch_where_it_is_installed(processes: Processes) -> None:
     show = "import gt; gt.ones(1).numpy(); print([w['engine'] for w in gt.debug.get_worker_stats().values()])"
-    assert processes.script(show, GT_BACKEND="").says("[").out == "['pytorch']\n"
+    assert processes.script(show, GT_BACKEND="").wait_for("[").out == "['pytorch']\n"
 
 
 def test_a_wrong_backend_is_an_error_not_a_hang(processes: Processes) -> None:

@@ -246,10 +246,12 @@ def test_a_collective_that_takes_too_long_is_given_up_names_who_is_missing_and_a
     settings = {"backend": "pytorch", "GT_COLLECTIVES": way, "GT_COLLECTIVE_TIMEOUT": "3"}
     processes.worker(port, "--id", "first", **settings)
     late = processes.worker(port, "--id", "late", **settings)
-    script = processes.start("late.py", f"localhost:{port}", known).says("4.0" if known == "known" else "1.0")
+    script = processes.start("late.py", f"localhost:{port}", known).wait_for("4.0" if known == "known" else "1.0")
     late.kill(signal.SIGSTOP)
     script.go()
-    script.says("was given up on worker first (index 0) after 3 s (GT_COLLECTIVE_TIMEOUT): worker late (index 1) did not come")
+    script.wait_for(
+        "was given up on worker first (index 0) after 3 s (GT_COLLECTIVE_TIMEOUT): worker late (index 1) did not come"
+    )
     late.kill(signal.SIGCONT)
-    script.says("[8.0, 8.0, 8.0, 8.0]")
+    script.wait_for("[8.0, 8.0, 8.0, 8.0]")
     assert script.out.count("# the line that fails") == script.out.count("did not come") < 20

@@ -142,7 +142,7 @@ def test_a_child_that_lives_on_does_not_hide_its_parent_s_end(processes: Process
 pid = forked(lambda: (print("child", flush=True), time.sleep(60)))
 (x + 1).numpy(); print("parent", pid, flush=True); time.sleep(60)
 """
-    script = processes.script(BEGIN + body, f"localhost:{port}").says("parent").says("child")
+    script = processes.script(BEGIN + body, f"localhost:{port}").wait_for("parent").wait_for("child")
     child = int(script.out.split("parent ")[1].split()[0])
     script.kill()
     until(lambda: " left" in server.err, 3, "the parent's end is seen")

@@ -143,7 +143,7 @@ def test_a_worker_gives_back_the_memory_of_a_client_that_left(processes: Process
         print('held', flush=True); input()
         """,
         f"localhost:{port}",
-    ).says("held")
+    ).wait_for("held")
     assert worker.memory_info().rss > early + 250 * MB
     script.go()
     assert script.ended() == 0, script.err

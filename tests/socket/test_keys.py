@@ -168,7 +168,7 @@ def test_workers_that_reduce_together_open_no_port(processes: Processes, way: st
         input()
         """,
         f"localhost:{port}",
-    ).says("65.0", 60)
+    ).wait_for("65.0", 60)
     assert f"'{way}'" in script.out
     listening = [
         c for p in processes.running() for c in p.net_connections("inet") if c.status in ("LISTEN", "NONE")

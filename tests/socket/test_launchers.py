@@ -62,7 +62,7 @@ def test_ssh_starts_workers_that_move_their_values_and_end(
     wrapped.chmod(0o755)
     args = ["up", "ssh", str(hosts), "--workers", "3", "--backend", "numpy", "--name", "far", "--ssh", str(wrapped)]
     gt_command(*args, "--advertise", "127.0.0.1")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).wait_for("holds", LAUNCH)
     found = gt_command.status()
     where = [m["where"].partition(",")[0] for m in found["members"][1:]]
     assert sorted(where) == ["127.0.0.1", "127.0.0.1", "localhost"] and len(found["joined"]) == 3
@@ -71,7 +71,7 @@ def test_ssh_starts_workers_that_move_their_values_and_end(
         assert key not in shown(gt_command.pools) and key not in shown(state / "gt" / "pools")
     gt_command("scale", "1")
     script.go()
-    script.says("still 1")
+    script.wait_for("still 1")
     gt_command("down")
     script.kill()
     until(lambda: not processes.running(), what="the end of all workers")
@@ -81,14 +81,14 @@ def run_group(processes: Processes, command: Commands, *up: str) -> None:
     """A pool of two ranks and another group of one, which leaves again with its values."""
     command("up", *up, "--workers", "2", "--backend", "numpy", "--name", "group")
     until(lambda: command.status()["server"], LAUNCH, "a dispatcher")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(command.pools)).says("holds", LAUNCH)
+    script = processes.start("-c", HOLDS, GT_POOLS=str(command.pools)).wait_for("holds", LAUNCH)
     assert sorted(command.status()["joined"]) == ["group-0-0", "group-0-1"]
     command("scale", "3")  # another launcher, whose rank joins a dispatcher that is there
     until(lambda: len(command.status()["joined"]) == 3, LAUNCH, "a third worker")
     assert "ends workers by groups" in command("scale", "1", status=1)
     command("scale", "2")
     script.go()
-    script.says("still 2")
+    script.wait_for("still 2")
     for key in command.key("group"):
         assert key not in shown(command.pools)
     command("down")

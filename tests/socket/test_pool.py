@@ -69,7 +69,7 @@ def test_users_with_keys_of_their_own_share_a_pool(
     server, port = processes.server("--config", str(path))
     processes.worker(port, "--id", "w", GT_WORKER_KEY="the key of this pool's workers")
     at = f"localhost:{port}"
-    alice = processes.script(WAITING, at, GT_KEY=keys["alice"]).says("ready")
+    alice = processes.script(WAITING, at, GT_KEY=keys["alice"]).wait_for("ready")
 
     for wrong in ("", "the secret of nobody" + keys["bob"].removeprefix("the secret of bob"), "the secret of bob"):
         with pytest.raises(errors.ConnectionFailed):
@@ -96,7 +96,7 @@ def test_users_with_keys_of_their_own_share_a_pool(
     assert "no client" in refused(processes, number, at, keys["bob"])
     assert str(alice.pid) in ask(processes, "kill", number, at, GT_KEY=keys["root"])
     alice.go()
-    alice.says("root asked")
+    alice.wait_for("root asked")
     assert server.popen.poll() is None
 
 
@@ -125,7 +125,7 @@ def test_a_worker_that_aborts_is_replaced_and_only_those_with_values_there_are_t
     until(lambda: len(here().session.workers) == 2, what="both workers")
     mine = gt.arange(5).float()
     assert mine.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
-    other = processes.script(WAITING, f"localhost:{port}").says("ready")
+    other = processes.script(WAITING, f"localhost:{port}").wait_for("ready")
     stats = gt.debug.get_worker_stats()
     homes = {s["index"]: name for name, s in stats.items() if s["clients"]}
     theirs = homes[1 - mine.placement.pieces[0][0]]
@@ -136,9 +136,9 @@ def test_a_worker_that_aborts_is_replaced_and_only_those_with_values_there_are_t
     other.go()
     other.ended()
     assert "WorkerLost" in other.err and "was lost" in other.err
-    again = processes.script(WAITING, f"localhost:{port}").says("ready")
+    again = processes.script(WAITING, f"localhost:{port}").wait_for("ready")
     again.go()
-    again.says("read 3000.0")
+    again.wait_for("read 3000.0")
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -13,14 +13,14 @@ def test_a_pool_is_started_found_scaled_with_its_values_and_ended(processes: Pro
     said = gt_command.process("up", "local", "--workers", "2", "--backend", "numpy", "--name", "mine")
     file = gt_command.pools / "mine.json"
     assert "gt.connect('mine')" in said and stat.S_IMODE(file.stat().st_mode) == 0o600
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds")
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).wait_for("holds")
     gt_command("scale", "3")
     until(lambda: len(gt_command.status()["joined"]) == 3, what="a third worker")
     script.go()
-    script.says("still 3")
+    script.wait_for("still 3")
     gt_command("scale", "1")  # the two that leave pass on their tensors
     script.go()
-    script.says("still 1")
+    script.wait_for("still 1")
     found = gt_command.status()
     assert [m["state"] for m in found["members"]] == ["running"] * 2 and list(found["joined"]) == ["mine-0"]
     assert found["workers"] == 1 and found["release"]
@@ -45,7 +45,7 @@ def test_a_pool_for_a_block_ends_with_it_and_with_its_process(processes: Process
             if name == "second":
                 input()
     """
-    script = processes.script(code, GT_POOLS=str(tmp_path / "pools"), GT_BACKEND="").says("second ['second']")
+    script = processes.script(code, GT_POOLS=str(tmp_path / "pools"), GT_BACKEND="").wait_for("second ['second']")
     assert len(processes.running()) == 3, "the first pool has ended"
     script.kill()
     until(lambda: not processes.running(), what="the end of the pool with its process")

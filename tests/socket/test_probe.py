@@ -1,4 +1,4 @@
-"""`gt probe` says the truth to Kubernetes, by which it takes pods for ready or starts them again."""
+"""`gt probe` tells the truth to Kubernetes, by which it takes pods for ready or starts them again."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ def test_probes_of_servers_that_start_serve_are_full_hang_and_are_gone(
     at = ["--port", str(port), "--timeout", "3"]
     dispatcher, worker = ["probe", "dispatcher", *at], ["probe", "worker", *at, "--id", "w-0"]
 
-    def probe(asked: list[str], *more: str, says: str = "") -> None:
+    def probe(asked: list[str], *more: str, error: str = "") -> None:
         status, err = main([*asked, *more]), capsys.readouterr().err
-        assert status == (1 if says else 0) and says in err, err
+        assert status == (1 if error else 0) and error in err, err
 
-    probe(dispatcher, says="no dispatcher answered")
+    probe(dispatcher, error="no dispatcher answered")
     server, _ = processes.server(port=port, GT_MAX_CLIENTS="1")
     probe(dispatcher)
-    probe(worker, says="knows no worker 'w-0'")
-    probe(worker, "--unless-unreachable", says="knows no worker 'w-0'")
+    probe(worker, error="knows no worker 'w-0'")
+    probe(worker, "--unless-unreachable", error="knows no worker 'w-0'")
     joined = processes.worker(port, "--id", "w-0")
     probe(worker)
-    only = processes.script(STAYS, f"localhost:{port}").says("connected")
+    only = processes.script(STAYS, f"localhost:{port}").wait_for("connected")
     refused = processes.script(STAYS, f"localhost:{port}")
     assert refused.ended() == 1 and "this dispatcher is full" in refused.err
     probe(dispatcher)
     probe(worker)
     only.kill()
     server.kill(signal.SIGSTOP)
-    probe(dispatcher, says="no dispatcher answered")
-    probe(worker, says="no dispatcher answered")
+    probe(dispatcher, error="no dispatcher answered")
+    probe(worker, error="no dispatcher answered")
     assert main([*worker, "--unless-unreachable"]) == 0, "that is not the worker's fault"
     server.kill(signal.SIGCONT)
     until(lambda: main(worker) == 0, what="an answer")
@@ -47,4 +47,4 @@ def test_probes_of_servers_that_start_serve_are_full_hang_and_are_gone(
     server.kill()
     server.ended()
     capsys.readouterr()
-    probe(dispatcher, says="no dispatcher answered")
+    probe(dispatcher, error="no dispatcher answered")

@@ -41,7 +41,7 @@ def test_loading_waits_for_the_first_worker(processes: Processes) -> None:
         print(gt.tensor([1., 2.]).tolist())
         """,
         f"localhost:{port}",
-    ).says("here")
+    ).wait_for("here")
     processes.worker(port)
     assert script.ended() == 0, script.err
     assert script.out == "here\n[1.0, 2.0]\n"
@@ -149,7 +149,7 @@ def test_clients_never_see_each_other_s_values(processes: Processes) -> None:
     processes.worker(port)
     clients = [processes.script(CLIENT, f"localhost:{port}", str(i)) for i in range(3)]
     for c in clients:
-        c.says("ready")
+        c.wait_for("ready")
     for c in clients:
         c.go()
     for c in clients:

@@ -203,10 +203,10 @@ print(y.sum().item(), y.placement, flush=True)
 def test_a_killed_worker_hangs_nobody_and_the_rest_goes_on(processes: Processes) -> None:
     _, port = processes.server("--expect", "3")
     workers = [processes.worker(port, GT_COLLECTIVES="mail") for _ in range(3)]
-    script = processes.script(KILLED, f"localhost:{port}").says("[2.0, 2.0, 2.0, 2.0]")
+    script = processes.script(KILLED, f"localhost:{port}").wait_for("[2.0, 2.0, 2.0, 2.0]")
     workers[1].kill()
     script.go()
-    script.says("lost")
+    script.wait_for("lost")
     assert script.ended() == 0, script.err
     assert script.out.splitlines()[-1] == "12.0 Shard(0) on [0, 2]"
 
@@ -239,10 +239,10 @@ print("gone on", flush=True)
 def test_a_worker_killed_while_bytes_move_leaves_the_others_right(processes: Processes, way: str) -> None:
     _, port = processes.server("--expect", "3")
     workers = [processes.worker(port, GT_COLLECTIVES=way) for _ in range(3)]
-    script = processes.script(MOVING, f"localhost:{port}").says("begun")
+    script = processes.script(MOVING, f"localhost:{port}").wait_for("begun")
     time.sleep(0.1)  # somewhere in the midst
     workers[1].kill()
-    script.says("gone on")
+    script.wait_for("gone on")
     assert script.ended() == 0, script.err
 
 
@@ -268,12 +268,12 @@ def test_a_stalled_collective_is_named_and_a_kill_ends_it(processes: Processes, 
     _, port = processes.server("--expect", "2")
     settings = {"backend": "pytorch", "GT_STALL_SECONDS": "1", "GT_COLLECTIVES": way}  # so that no group waits for PyTorch
     workers = [processes.worker(port, **settings) for _ in range(2)]
-    script = processes.script(STUCK, f"localhost:{port}").says("begun")
+    script = processes.script(STUCK, f"localhost:{port}").wait_for("begun")
     workers[1].kill(signal.SIGSTOP)
     script.go()
     until(lambda: "waits on worker" in script.err, what=script.err)
     workers[1].kill(signal.SIGKILL)
-    script.says("lost:")
+    script.wait_for("lost:")
     assert script.ended() == 0
     assert "all_reduce of workers [0, 1] waits on worker" in script.err and "line 9" in script.err, script.err
     assert "(index 1) did not come" in script.err, script.err
@@ -305,7 +305,7 @@ def test_reads_come_straight_from_the_workers(processes: Processes) -> None:
         print("read", flush=True); input()
         """,
         f"localhost:{port}",
-    ).says("read", 60)
+    ).wait_for("read", 60)
     with open(f"/proc/{server.pid}/status") as status:
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
     assert peak < 200_000, f"the dispatcher grew to {peak} kB"

@@ -30,7 +30,7 @@ def test_a_client_is_served_while_another_has_a_long_queue(processes: Processes,
     _, port = processes.server()
     processes.worker(port, "--id", "w")
     asked = {"GT_WEIGHT": "2", "GT_PRIORITY": "batch", "GT_MEMORY": "1GB", "GT_TRACE": replayed}
-    client = processes.script(GREEDY, f"localhost:{port}", "none", "1500", "1024", **asked).says("queued")
+    client = processes.script(GREEDY, f"localhost:{port}", "none", "1500", "1024", **asked).wait_for("queued")
     gt.connect(f"localhost:{port}", weight=2, priority="interactive", memory="20MB")
     for n in range(20):
         assert (gt.ones(4) + n).tolist() == [1.0 + n] * 4
@@ -46,8 +46,8 @@ def test_single_worker_clients_overtake_and_collectives_stay_in_order(processes:
     _, port = processes.server("--expect", "2")
     for _ in range(2):
         processes.worker(port)
-    first = processes.script(GREEDY, f"localhost:{port}", "rows", "40", "128").says("queued")
-    second = processes.script(GREEDY, f"localhost:{port}", "rows", "40", "128").says("queued")
+    first = processes.script(GREEDY, f"localhost:{port}", "rows", "40", "128").wait_for("queued")
+    second = processes.script(GREEDY, f"localhost:{port}", "rows", "40", "128").wait_for("queued")
     gt.connect(f"localhost:{port}")
     gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
     for n in range(10):
@@ -55,7 +55,7 @@ def test_single_worker_clients_overtake_and_collectives_stay_in_order(processes:
             x = gt.ones(8, 8) * n
         assert (x.sum() + gt.ones(1)).tolist() == [64.0 * n + 1]
     for client in (first, second):
-        client.says("sum 1.0")
+        client.wait_for("sum 1.0")
 
 
 DISTRIBUTED = """
@@ -91,10 +91,10 @@ def test_two_distributed_clients_and_random_ones_of_one_worker_run_a_thousand_ro
     _, port = processes.server("--expect", "2")
     for _ in range(2):
         processes.worker(port)
-    beside = [processes.script(SINGLE, f"localhost:{port}", str(n)).says("busy") for n in range(3)]
+    beside = [processes.script(SINGLE, f"localhost:{port}", str(n)).wait_for("busy") for n in range(3)]
     distributed = [processes.script(DISTRIBUTED, f"localhost:{port}", "1000") for _ in range(2)]
     for client in distributed:
-        client.says("rounds 1000", 600)
+        client.wait_for("rounds 1000", 600)
     assert [client.popen.poll() for client in beside] == [None] * 3, [client.err for client in beside]
 
 
@@ -118,9 +118,9 @@ def test_a_client_that_never_reads_waits_in_its_own_process_and_fills_no_other(p
     server, port = processes.server()
     worker = processes.worker(port)
     others = [psutil.Process(process.pid) for process in (server, worker)]
-    client = processes.script(NEVER_READS, f"localhost:{port}", GT_TRACE=replayed).says("sent 60000 ")
+    client = processes.script(NEVER_READS, f"localhost:{port}", GT_TRACE=replayed).wait_for("sent 60000 ")
     before = [process.memory_info().rss for process in others]
-    client.says("sent 300000 ", 300)
+    client.wait_for("sent 300000 ", 300)
     grown = [process.memory_info().rss - rss for process, rss in zip(others, before)]
     *_, most, waits = client.out.splitlines()[-1].split()
     assert float(most) <= WINDOW + 4096 and float(waits) > 0, client.out
@@ -169,7 +169,7 @@ def many_clients(processes: Processes, scripts: int, clients: int, reads: int) -
     processes.worker(port)
     counts = (str(clients), str(reads))
     made = [processes.script(MANY, f"localhost:{port}", str(clients * n), *counts) for n in range(scripts)]
-    return [int(script.says("right least ", 600).out.split()[-1]) for script in made]
+    return [int(script.wait_for("right least ", 600).out.split()[-1]) for script in made]
 
 
 @pytest.mark.usefixtures("disconnected")
@@ -196,12 +196,12 @@ print("made", held[2][0, 0].item(), flush=True)
 sys.stdin.readline()
 print("sums", [x.mean().item() for x in held], flush=True)
 """
-    idle = processes.script(script, f"localhost:{port}").says("made 2.0")
+    idle = processes.script(script, f"localhost:{port}").wait_for("made 2.0")
     gt.connect(f"localhost:{port}")
     mine = [gt.ones(512, 1024) * n for n in range(3)]
     assert [x.mean().item() for x in mine] == [0.0, 1.0, 2.0]
     stats, rows = gt.debug.get_worker_stats()["w"], gt.debug.clients()
     assert stats["moved_to_host"] > 0 and stats["host_bytes"] > 0 and {row["moved"] > 0 for row in rows} == {True, False}
     idle.go()
-    idle.says("sums [0.0, 1.0, 2.0]")
+    idle.wait_for("sums [0.0, 1.0, 2.0]")
     assert gt.debug.get_worker_stats()["w"]["moved_back"] > 0

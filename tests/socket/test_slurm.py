@@ -90,7 +90,7 @@ def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
 ) -> None:
     gt_command("up", "slurm", "--workers", "2", "--backend", "numpy", "--name", "jobs", "--partition", "test", "--time", "10")
     until(lambda: gt_command.status()["server"], LAUNCH, "a dispatcher in the first task")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).wait_for("holds", LAUNCH)
     gt_command("scale", "3")
     until(lambda: len(gt_command.status()["joined"]) == 3, LAUNCH, "the second job has joined")
     found = gt_command.status()
@@ -99,7 +99,7 @@ def test_a_pool_of_jobs_grows_shrinks_with_its_values_and_is_requeued(
     gt_command("scale", "2")  # SLURM ends the job by SIGTERM, on which its worker passes on its tensors
     until(lambda: len(gt_command.status()["joined"]) == 2, LAUNCH, "the second job has left")
     script.go()
-    script.says("still 2")
+    script.wait_for("still 2")
     for key in gt_command.key("jobs"):
         assert key not in shown(gt_command.pools) and key not in (gt_command.pools / "jobs-0.sbatch").read_text()
     script.kill()
@@ -140,10 +140,10 @@ def test_workers_drain_before_a_real_time_limit_and_the_job_is_requeued(
     shown = said("scontrol", "show", "job", job)
     assert "Partition=test" in shown and "TimeLimit=00:03:00" in shown and "gpu:2" in shown, shown
     until(lambda: len(gt_command.status()["joined"]) == 3, LAUNCH, "all workers")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).wait_for("holds", LAUNCH)
     until(lambda: "Restarts=1" in said("scontrol", "show", "job", job), LAUNCH, "the job is requeued")
     script.go()
-    script.says("still ")
+    script.wait_for("still ")
     told = "".join(path.read_text() for path in (gt_command.pools / "short.logs").iterdir())
     assert told.count("is about to leave") == 2 and "DUE TO TIME LIMIT" not in told, told
     script.kill()
@@ -158,7 +158,7 @@ def test_workers_started_by_hand_with_srun_find_one_another(slurm: None, process
     until(lambda: list(gt_command.pools.glob("slurm-*.json")), LAUNCH, "the pool's file")
     name = next(gt_command.pools.glob("slurm-*.json")).stem
     until(lambda: (gt_command.status(name) or {}).get("server"), LAUNCH, "a dispatcher")
-    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).says("holds", LAUNCH)
+    script = processes.start("-c", HOLDS, GT_POOLS=str(gt_command.pools)).wait_for("holds", LAUNCH)
     assert len(gt_command.status(name)["joined"]) == 3
     script.kill()
     subprocess.run(["scancel", name.removeprefix("slurm-")], check=True)

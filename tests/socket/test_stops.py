@@ -32,7 +32,7 @@ def test_whoever_stops_on_one_host_for_longer_than_the_time_out_goes_on_afterwar
         """,
         f"{over}:{port}",
         GT_TIMEOUT=SHORT,
-    ).says("2\n")
+    ).wait_for("2\n")
     expected = 2
     for stopped in ([worker], [server], [client], [client, worker, server]):
         for process in stopped:
@@ -42,7 +42,7 @@ def test_whoever_stops_on_one_host_for_longer_than_the_time_out_goes_on_afterwar
             process.kill(signal.SIGCONT)
         client.go()
         expected += 1
-        client.says(f"{expected}\n")
+        client.wait_for(f"{expected}\n")
     assert "lost" not in server.err and "left" not in server.err
 
 
@@ -59,11 +59,11 @@ def test_between_hosts_silence_is_told_as_silence(processes: Processes) -> None:
             "import gt, sys; gt.connect(sys.argv[1], timeout=30); x = gt.ones(2); x.numpy(); print('ready', flush=True)\n"
             "try:\n    while True: x.numpy(); input()\nexcept gt.errors.SessionLost as lost: print(lost, flush=True)",
             f"tcp://{server}:9000", within=hosts.within[2], **key,
-        ).says("ready")  # fmt: skip
+        ).wait_for("ready")  # fmt: skip
         silenced = ["ip", "-n", hosts.switch, "link", "set"]
         subprocess.run([*silenced, "port0", "down"], check=True)
         client.go()
-        client.says("gave no sign of life for 2 s (GT_TIMEOUT)")
+        client.wait_for("gave no sign of life for 2 s (GT_TIMEOUT)")
         assert worker.ended(20) == 0 and "gave no sign of life for 2 s (GT_TIMEOUT)" in worker.err, worker.err
         until(lambda: "was lost: its connection ended, or it gave no sign of life for 2 s" in made.err, what=made.err)
         for process in reversed(processes.all):

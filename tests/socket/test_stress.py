@@ -69,7 +69,7 @@ def test_a_frozen_worker_is_told_of_and_nothing_is_lost_when_it_goes_on(processe
     _, port = processes.server("--expect", "3")
     workers = [processes.worker(port, "--id", f"w{i}", GT_STALL_SECONDS="1", GT_COLLECTIVES="mail") for i in range(3)]
     (processes.folder / "frozen.py").write_text(FROZEN)
-    script = processes.start("frozen.py", f"localhost:{port}").says("begun")
+    script = processes.start("frozen.py", f"localhost:{port}").wait_for("begun")
     workers[2].kill(signal.SIGSTOP)
     script.go()
     for i in (0, 1):
@@ -110,8 +110,8 @@ def test_who_leaves_while_a_worker_waits_for_another_stops_nobody(processes: Pro
     """Its requests and its departure are behind a collective in the worker's queue: its turn comes when it has left."""
     _, port = processes.server("--expect", "2")
     workers = [processes.worker(port, GT_STALL_SECONDS="1", GT_COLLECTIVES="mail") for _ in range(2)]
-    script = processes.script(STAYS, f"localhost:{port}").says("32.0")
-    leaving = [processes.script(LEAVES, f"localhost:{port}").says("90000.0") for _ in range(2)]
+    script = processes.script(STAYS, f"localhost:{port}").wait_for("32.0")
+    leaving = [processes.script(LEAVES, f"localhost:{port}").wait_for("90000.0") for _ in range(2)]
     workers[1].kill(signal.SIGSTOP)
     script.go()
     until(lambda: "waits on worker" in script.err, what=script.err)

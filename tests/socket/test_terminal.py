@@ -97,7 +97,7 @@ class Terminal:
 def test_gt_top_shows_running_work_within_80_columns_and_quits_by_a_key(processes: Processes) -> None:
     _, port = processes.server()
     processes.worker(port)
-    processes.script(MATMULS, f"localhost:{port}").says("works")
+    processes.script(MATMULS, f"localhost:{port}").wait_for("works")
     top = Terminal(sys.executable, "-P", "-m", "gt.scripts.top", "--port", str(port))
     try:
         shown = top.shows(r"matmul \d\d%")

@@ -43,7 +43,7 @@ def captured(processes: Processes, *options: str) -> tuple[Path, list[dict[str, 
 def test_steps_of_a_client_are_shown_whole_with_arrows_from_client_to_worker(processes: Processes, capsys: Any) -> None:
     _, port = processes.server()
     processes.worker(port)
-    processes.script(STEPS, f"localhost:{port}", GT_TRACE="0").says("up")
+    processes.script(STEPS, f"localhost:{port}", GT_TRACE="0").wait_for("up")
     assert ipc_address(str(port)) in local_servers(), "where no port is given, the latest of these"
     capture, events = captured(processes, "-s", "600", "-n", "600", "--port", str(port))
     work = sorted((e for e in events if e["ph"] == "X" and e["pid"] == WORKER), key=lambda e: e["ts"])

@@ -45,7 +45,7 @@ def test_workers_of_a_newer_patch_join_old_ones_drain_and_others_are_refused(pro
     newer, other = release(tmp_path, 1), release(tmp_path, 0, middle=1)
     server, port = processes.server("--expect", "2")
     old = [processes.worker(port, "--id", f"old{i}") for i in range(2)]
-    script = processes.script(HOLDS, f"localhost:{port}").says("holds")
+    script = processes.script(HOLDS, f"localhost:{port}").wait_for("holds")
     for i in range(2):
         processes.start(
             "-P", "-m", "gt.worker", "-p", str(port), "--backend", "numpy", "--id", f"new{i}",

@@ -35,7 +35,7 @@ def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
 
 
 def _without_nothing(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Without tensors of shape (0,), which count for the dtype alone beside others of more axes: `cat([tensor([]), x])`."""
+    """Without tensors of shape (0,), which count for the dtype alone where others have more axes: `cat([tensor([]), x])`."""
     dtype = promote(*(p.handle.spec for p in parts))
     return tuple(p.to(dtype) for p in parts if p.handle.spec.shape != (0,))
 

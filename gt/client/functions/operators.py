@@ -119,7 +119,7 @@ _T.data = property(lambda self: detached(self, counted=False), _give)
 
 
 def _filled(input: Tensor, value: Tensor) -> Tensor:
-    """Write one value to all elements. On the tape what was there has a gradient of 0, as in PyTorch, and not none."""
+    """Write one value to all elements. On the tape the old value has a gradient of 0, as in PyTorch, and not none."""
     if input.node is not None:
         value = full(input.shape, False).pick(input, value)
     return assign(input, value, spread=True)

@@ -95,7 +95,7 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.n
 
 @method
 def __array_wrap__(self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Tensor:
-    """What a function of NumPy makes of tensors is a tensor, as in PyTorch, and refused where its gradient would be lost."""
+    """The result of NumPy's functions of tensors is a tensor, as in PyTorch; an error where its gradient would be lost."""
     operands = context[1] if context else (self,)
     if any(isinstance(x, Tensor) and x.requires_grad for x in operands):
         raise RuntimeError("a function of NumPy has no gradient: use GT's, or detach() the tensor first")

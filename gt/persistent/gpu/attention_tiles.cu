@@ -18,16 +18,16 @@ INLINE u32 transposed(u32 pair) {  // of a matrix of 8 x 8 bfloat16 numbers, two
   return r;
 }
 
-// Two numbers in bfloat16, or with `rest` what bfloat16 leaves of them: both together have 16 bits.
+// Two numbers in bfloat16, or with `rest` their rounding errors in bfloat16: value and error together have 16 bits.
 INLINE u32 packed_part(float low, float high, bool rest) {
   u32 both = packed(low, high);
   return rest ? packed(low - __uint_as_float(both << 16), high - __uint_as_float(both & 0xffff0000u)) : both;
 }
 
 // The cached tokens that one warp attends to, for all heads of the item, 16 at a time: keys and values are read once. They are the
-// first operand of a product. The second has a head in each of its columns, GROUP of them, and in the columns after them what
-// bfloat16 leaves of the same queries or weights: the sum of both results is as exact as with float32 numbers. Lane (g, t)
-// of 8 x 4 loads 16 neighbouring bytes at a time; what a product sums over may stand in any order, the same in both operands.
+// first operand of a product. The second has a head in each of its columns, GROUP of them, and in the columns after them the
+// rounding errors of the same queries or weights: the sum of both results is as exact as with float32 numbers. Lane (g, t)
+// of 8 x 4 loads 16 neighbouring bytes at a time; the summed dimension may be in any order, the same in both operands.
 template <int DIMS>
 struct Tiles {
   static constexpr int TOKENS = 16, BLOCKS = DIMS / 32, HALVES = DIMS / 64;

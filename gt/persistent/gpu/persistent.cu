@@ -53,8 +53,8 @@ INLINE void stage(const Phase& p, const Step& step, u32 epoch, u16* x, float* su
   if (lane == 0) sums[warp] = squares;
 }
 
-// All loads of a row at once where registers suffice: a second turn is a second trip to memory. A short row takes few: those that
-// it does not need still cost instructions each time the words are read.
+// All loads of a row at once where registers suffice: a second turn is a second trip to memory. A short row issues few: unneeded
+// loads still cost instructions each time the words are read.
 INLINE void stage_input(const Phase& p, const Step& step, u32 epoch, u16* x, float* sums) {
   int threads = TEAM >> step.row_bits, quads = p.padded / 4;
   if (p.norm) {
@@ -204,7 +204,7 @@ INLINE void embed_residual(const Phase& p, const Step& step, float* residual) {
   }
 }
 
-// Publish the largest logit of each row among those that this block computed.
+// Publish the largest logit of each row among the logits of this block.
 INLINE void leave_best(const Step& step, Best best, u32 epoch, float* values) {
   int *indices = reinterpret_cast<int*>(values + TEAM), thread = threadIdx.x, lane = thread % 32, row = thread / 32;
   team_sync();  // all have left finish(), which read this memory

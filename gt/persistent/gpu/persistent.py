@@ -15,7 +15,7 @@ from gt.persistent.program import Activation, Attention, Embed
 TEAM, HELPERS, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 128, 8, 8, 2 * 32 * (128 * 2 + 16), 16, 6
 PRODUCT, ATTENTION, HEAD = range(3)
 QUERIES = 2 * 2 * structures.GROUP * (128 + 8)  # bytes of the packed queries of an item, as in step_attention.cu
-FEWEST_STAGES = 4  # and what their number is a multiple of: then the same two warps read the tokens of a stage each time
+FEWEST_STAGES = 4  # their number is a multiple of it: then the same two warps read the tokens of a stage each time
 MOST_WIDTH = 128  # numbers of a head
 BUFFERS = 3  # outputs of phases in turn: the input of a block that writes to one was computed after all blocks had read it
 

@@ -25,7 +25,7 @@ def fuse_lists(program: Program, alike: Callable[[Instruction], Hashable]) -> Pr
 
 def _lists(program: Program, alike: Callable[[Instruction], Hashable]) -> list[list[int]]:
     found: list[list[int]] = []
-    lists: dict[Hashable, list[int]] = {}  # those that may grow
+    lists: dict[Hashable, list[int]] = {}  # lists that may grow
     makes: dict[int, Hashable] = {}  # by value, the list that makes it
     large: set[Hashable] = set()  # lists with a large one
     for index, ins in enumerate(program.instructions):

@@ -9,8 +9,8 @@ FEW = 4  # convolutions below which the copies cost more than they gain
 
 
 def channels_last(program: Program) -> frozenset[int]:
-    """The inputs to lay out so: those of convolutions, and the optimizer's state of those that are weights. None if there are
-    few convolutions, or ops for which images would have to be laid out anew."""
+    """The inputs to lay out so: images and weights of convolutions, and the optimizer's state of these weights. None if there
+    are few convolutions, or ops for which images would have to be laid out anew."""
     convolutions = [ins for ins in program.instructions if ins.op.images == "last"]
     others = any(ins.op.images == "first" for ins in program.instructions)
     if len(convolutions) < FEW or others or not all(map(_fits, convolutions)):

@@ -20,7 +20,7 @@ def write_pieces(program: Program) -> Program:
     body: list[Instruction | None] = list(program.instructions)
     for index, ins in enumerate(program.instructions):
         if ins.op.updates or ins.parts:
-            pieces.clear()  # what they are made of may be overwritten
+            pieces.clear()  # their operands may be overwritten
         elif ins.op.piece is not None and not ins.holes:
             pieces[ins.results[0]] = [(index, ins.op.piece.places(ins.kind, ins.numbers))]
         elif ins.op.adds and len(set(ins.values)) == 2 and all(v in pieces and uses[v] == 1 for v in ins.values):
