@@ -10,28 +10,33 @@ import sys
 from gt import __version__
 from gt.errors import GTError
 
-COMMANDS = [
-    "gt.server.__main__",
-    "gt.worker.__main__",
-    "gt.watch.stats",
-    "gt.watch.clients",
-    "gt.server.users",
-    "gt.tensor_ops.command",
-    "gt.watch.trace",
-    "gt.watch.visualize",
-    "gt.watch.top_command",
-    "gt.watch.doctor",
-    "gt.pools.cli",
-    "gt.pools.probe",
-    "gt.pools.autoscale",
-]
+COMMANDS = {  # the module of each command, in the order of `gt --help`; only the module of the command that runs is loaded
+    "server": "gt.server.__main__",
+    "worker": "gt.worker.__main__",
+    "stats": "gt.watch.stats",
+    "ps": "gt.watch.clients",
+    "kill": "gt.watch.clients",
+    "keys": "gt.server.users",
+    "backends": "gt.tensor_ops.command",
+    "trace": "gt.watch.trace",
+    "visualize": "gt.watch.visualize",
+    "top": "gt.watch.top_command",
+    "doctor": "gt.watch.doctor",
+    "up": "gt.pools.cli",
+    "status": "gt.pools.cli",
+    "down": "gt.pools.cli",
+    "scale": "gt.pools.cli",
+    "probe": "gt.server.probe",
+    "autoscale": "gt.pools.autoscale",
+}
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """The parser of one command, or of all if there is none of this name."""
     p = argparse.ArgumentParser(prog="gt", description="Eager tensors on a shared pool of devices.")
     p.add_argument("--version", action="version", version=f"gt {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
-    for module in COMMANDS:
+    for module in dict.fromkeys([COMMANDS[command]] if command in COMMANDS else COMMANDS.values()):
         importlib.import_module(module).add_parser(commands)
     _describe(p)
     return p
@@ -49,7 +54,8 @@ def _describe(p: argparse.ArgumentParser) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = parser(words[0] if words else "").parse_args(words)
     try:
         status: int = args.run(args)
         sys.stdout.flush()
