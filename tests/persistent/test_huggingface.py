@@ -107,6 +107,8 @@ def last_logits(kernel: Any) -> Callable[[], np.ndarray]:
 def make(backend: str, c: dict[str, Any], **options: Any) -> Any:
     if backend not in ("cuda", "triton", "opencl"):
         options["num_workers"] = 1  # the models are too small for more threads
+    if backend == "pytorch":
+        options["device"] = "cpu"  # it would choose a GPU, which has no workers
     return gt.PersistentKernel(backend=backend, model=(c, weights(c)), **options)
 
 
