@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import importlib.util
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,22 @@ def test_the_compiled_loop_takes_a_thread_for_each_core_it_may_run_on() -> None:
     finally:
         os.sched_setaffinity(0, allowed)
     assert make(backend="openmp").compile()._executor.model.threads == len(allowed)
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no sched_setaffinity")
+def test_threads_that_share_a_core_give_the_same_tokens() -> None:
+    """All but one are asleep in the barrier then. A thread's affinity is that of the threads it starts."""
+    made = []
+
+    def run() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        made.append(alone([5, 6, 7], 20, backend="openmp", num_workers=4))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert made == [alone([5, 6, 7], 20)]
 
 
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))

@@ -1,8 +1,9 @@
 // The decode loop: all layers and all steps of a call inside one parallel region, with a spin barrier between layers.
 #include <omp.h>
-#include <sched.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 
 #include "decode.h"
 
@@ -54,25 +55,49 @@ struct Generation {
   int64_t* counts;  // (rows,)
 };
 
+// The others arrive soon where every thread has a processor, so those that wait look again for some time. Where processors are
+// shared, one of the others may have lost its own: then they sleep, as the scheduler soon runs a thread that has slept, and takes
+// the processor from one that spins in the middle of its next layer.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}
   void wait() {
-    int64_t turn = turn_.load(std::memory_order_relaxed);
+    int turn = turn_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
       arrived_.store(0, std::memory_order_relaxed);
-      turn_.store(turn + 1, std::memory_order_release);
+      turn_.store(turn + 1);
+      if (asleep_.load()) wake();
       return;
     }
-    // Where there are more threads than free processors, spinning would keep the others from arriving.
-    for (int spins = 0; turn_.load(std::memory_order_acquire) == turn; spins++)
-      if (spins > 2000) sched_yield();
+    for (int looks = 0; looks < LOOKS; looks++) {
+      if (turn_.load(std::memory_order_acquire) != turn) return;
+      pause();
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    asleep_.fetch_add(1);  // before the look at the turn, as the last thread writes the turn before it looks for sleepers
+    awake_.wait(lock, [&] { return turn_.load() != turn; });
+    asleep_.fetch_sub(1);
   }
 
  private:
+  static constexpr int LOOKS = 2000;  // about 0.1 ms
+  void wake() {
+    { std::lock_guard<std::mutex> lock(mutex_); }  // none is between its look at the turn and its sleep
+    awake_.notify_all();
+  }
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");
+#endif
+  }
   const int threads_;
-  std::atomic<int> arrived_{0};
-  std::atomic<int64_t> turn_{0};
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<int> turn_{0};
+  std::atomic<int> asleep_{0};
+  std::mutex mutex_;
+  std::condition_variable awake_;
 };
 
 struct Part {
