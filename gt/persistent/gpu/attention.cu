@@ -39,7 +39,7 @@ constexpr float LOG2E = 1.4426950408889634f;  // softmax is computed in powers o
 
 struct Attention {
   const float *q_norm, *k_norm, *cos, *sin;  // null where there is none
-  Element *keys, *values;                    // (pages, page_size, kv_heads, head_dim) of this layer
+  Element *keys, *values;                    // (pages, kv_heads, page_size, head_dim) of this layer, turned: see turn_of
   int heads, kv_heads, head_dim;
   float eps, scale;
 };
@@ -56,10 +56,18 @@ struct Partials {  // results of the parts of a split request, joined by the blo
   int splits;
 };
 
-INLINE long long cache_token(const Pages& p, int slot, int t) {
-  int page = p.page_size == 1 ? t : __umulhi(t, p.reciprocal), in_page = t - page * p.page_size;
-  return (long long)p.tables[slot * p.table_width + page] * p.page_size + in_page;
+INLINE int page_of(const Pages& p, int t) { return p.page_size == 1 ? t : __umulhi(t, p.reciprocal); }
+
+// The place of a token's head in the cache, in heads. In a page the tokens of a head are neighbours, so they are copied together.
+INLINE long long cache_place(const Pages& p, int slot, int t, int kv_heads, int kv) {
+  int page = page_of(p, t), in_page = t - page * p.page_size;
+  return ((long long)p.tables[slot * p.table_width + page] * kv_heads + kv) * p.page_size + in_page;
 }
+
+// The vectors of a head of 64 or 128 bfloat16 numbers stand in another order in the cache: number v at v ^ turn_of(...). As the banks
+// of shared memory of the same vector of eight neighbouring tokens then differ, tokens are copied there as they are.
+INLINE int turn_of(int t, int head_dim) { return sizeof(Element) == 2 && (head_dim == 64 || head_dim == 128) ? t & 7 : 0; }
+INLINE int turned(int element, int turn) { return element ^ turn * VECTOR; }
 
 // One warp: norm and rotate one head, of which `read` gives the two halves. Other loads are under way before it is called.
 // A lane has N numbers of each half, so heads have at most 64 * N.
@@ -207,7 +215,7 @@ constexpr int WINDOW = 4;  // 8 take more registers and were slower: 0.80 agains
 template <bool ALIGNED>
 struct Window {
   Lanes l;
-  int head, base, stride, end, where[WINDOW];  // place of a token in the cache, -1 past the end
+  int head, base, stride, end, where[WINDOW];  // place of a token's head in the cache, -1 past the end
   Raw keys[WINDOW], values[WINDOW];
   float q[VECTOR];
   Running running = {-LARGE, 0, {}};
@@ -219,27 +227,26 @@ struct Window {
   }
   static __device__ __forceinline__ int parts(const Item&, int warps) { return warps; }
 
-  __device__ __forceinline__ void find(const Pages& p, const Item& item) {
+  __device__ __forceinline__ void find(const Attention& a, const Pages& p, const Item& item) {
 #pragma unroll
     for (int u = 0; u < WINDOW; u++) {
       int t = base + u * stride + l.which;
-      where[u] = t < end ? cache_token(p, item.slot, t) : -1;
+      where[u] = t < end ? cache_place(p, item.slot, t, a.kv_heads, item.kv) : -1;
     }
   }
-  __device__ __forceinline__ void load(Raw (&to)[WINDOW], const Element* cache, const Attention& a, int kv) {
-    int d = a.head_dim, token = a.kv_heads * d;
-    const Element* from = cache + kv * d + l.element;
+  __device__ __forceinline__ void load(Raw (&to)[WINDOW], const Element* cache, int d) {
+    const Element* from = cache + l.element;  // heads that this reads are not turned
 #pragma unroll
     for (int u = 0; u < WINDOW; u++) {
-      const Element* at = from + (long long)where[u] * token;
+      const Element* at = from + (long long)where[u] * d;
       to[u] = where[u] < 0 || l.element >= d ? no_raw() : ALIGNED ? load_raw(at) : load_few(at, d - l.element);
     }
   }
   // The first loads are under way before the queries are known.
   __device__ __forceinline__ void begin(const Attention& a, const Pages& p, const Item& item) {
-    find(p, item);
-    load(keys, a.keys, a, item.kv);
-    load(values, a.values, a, item.kv);
+    find(a, p, item);
+    load(keys, a.keys, a.head_dim);
+    load(values, a.values, a.head_dim);
   }
   __device__ __forceinline__ void query(const float* queries, const Attention& a, const Item&) {
     const float* from = queries + head * a.head_dim;
@@ -255,10 +262,10 @@ struct Window {
       for (int u = 0; u < WINDOW; u++)
         if (where[u] < 0) scores[u] = -LARGE;
       base += WINDOW * stride;
-      find(p, item);
-      load(keys, a.keys, a, item.kv);
+      find(a, p, item);
+      load(keys, a.keys, a.head_dim);
       running.add(scores, values);
-      load(values, a.values, a, item.kv);
+      load(values, a.values, a.head_dim);
     }
   }
   __device__ __forceinline__ void leave(float* parts, int warp, const Item&, int d) {

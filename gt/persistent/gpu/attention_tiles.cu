@@ -31,7 +31,7 @@ INLINE u32 packed_part(float low, float high, bool rest) {
 template <int DIMS>
 struct Tiles {
   static constexpr int TOKENS = 16, BLOCKS = DIMS / 32, HALVES = DIMS / 64;
-  int g, t, base, stride, end, place;  // place of token base + lane % 16 in the cache, -1 past the end
+  int g, t, base, stride, end, place;  // place of the head of token base + lane % 16 in the cache, -1 past the end
   u32 q[BLOCKS][4];
   Raw keys[2][BLOCKS], values[HALVES][4];
   float largest[2] = {-LARGE, -LARGE}, total[2] = {0, 0};  // of heads 2t % GROUP and the next
@@ -43,9 +43,9 @@ struct Tiles {
   }
   static __device__ __forceinline__ int parts(const Item& item, int warps) { return warps * item.count; }
 
-  __device__ __forceinline__ void find(const Pages& p, const Item& item) {
+  __device__ __forceinline__ void find(const Attention& a, const Pages& p, const Item& item) {
     int token = base + threadIdx.x % TOKENS;
-    place = token < end ? cache_token(p, item.slot, token) : -1;
+    place = token < end ? cache_place(p, item.slot, token, a.kv_heads, item.kv) : -1;
   }
   // Zeros past the end. What is read once does not stay in the first-level cache.
   static __device__ __forceinline__ Raw load(const Element* token, int where, int element, int d) {
@@ -56,30 +56,34 @@ struct Tiles {
     return r;
   }
   // Tokens g and g + 8.
-  __device__ __forceinline__ void load_keys(const Attention& a, int kv) {
+  __device__ __forceinline__ void load_keys(const Attention& a) {
+    int turn = turn_of(base + g, a.head_dim);
 #pragma unroll
     for (int n = 0; n < 2; n++) {
       int where = __shfl_sync(~0u, place, n * 8 + g);
-      const Element* token = a.keys + ((long long)where * a.kv_heads + kv) * a.head_dim;
+      const Element* token = a.keys + (long long)where * a.head_dim;
 #pragma unroll
-      for (int block = 0; block < BLOCKS; block++) keys[n][block] = load(token, where, block * 32 + t * VECTOR, a.head_dim);
+      for (int block = 0; block < BLOCKS; block++)
+        keys[n][block] = load(token, where, turned(block * 32 + t * VECTOR, turn), a.head_dim);
     }
   }
   // Tokens 2t, 2t + 1, 2t + 8 and 2t + 9.
-  __device__ __forceinline__ void load_values(const Attention& a, int kv) {
+  __device__ __forceinline__ void load_values(const Attention& a) {
 #pragma unroll
     for (int n = 0; n < 4; n++) {
       int where = __shfl_sync(~0u, place, 2 * t + n % 2 + n / 2 * 8);
-      const Element* token = a.values + ((long long)where * a.kv_heads + kv) * a.head_dim;
+      int turn = turn_of(base + 2 * t + n % 2, a.head_dim);
+      const Element* token = a.values + (long long)where * a.head_dim;
 #pragma unroll
-      for (int half = 0; half < HALVES; half++) values[half][n] = load(token, where, half * 64 + g * VECTOR, a.head_dim);
+      for (int half = 0; half < HALVES; half++)
+        values[half][n] = load(token, where, turned(half * 64 + g * VECTOR, turn), a.head_dim);
     }
   }
   // The first loads are under way before the queries are known.
   __device__ __forceinline__ void begin(const Attention& a, const Pages& p, const Item& item) {
-    find(p, item);
-    load_keys(a, item.kv);
-    load_values(a, item.kv);
+    find(a, p, item);
+    load_keys(a);
+    load_values(a);
   }
   __device__ __forceinline__ void query(const float* queries, const Attention& a, const Item& item) {
     int head = g % GROUP;
@@ -154,11 +158,11 @@ struct Tiles {
       float scores[4];
       score(scores);
       base += stride;
-      find(p, item);
-      load_keys(a, item.kv);
+      find(a, p, item);
+      load_keys(a);
       weigh(scores);
       add(scores);
-      load_values(a, item.kv);
+      load_values(a);
     }
   }
   __device__ __forceinline__ void leave(float* parts, int warp, const Item& item, int d) {

@@ -115,8 +115,9 @@ extern "C" __global__ void rotate_kernel(Element* qkv, Attention a, Pages p) {
     for (int i = lane; i < d; i += 32) head[i] = wide(at[i]);
   __syncwarp();
   int kv = number - a.heads - (is_k ? 0 : a.kv_heads);
-  if (!is_q) at = (is_k ? a.keys : a.values) + (cache_token(p, p.slots[row], position) * a.kv_heads + kv) * d;
-  for (int i = lane; i < d; i += 32) put(at + i, head[i]);
+  if (!is_q) at = (is_k ? a.keys : a.values) + cache_place(p, p.slots[row], position, a.kv_heads, kv) * d;
+  int turn = is_q ? 0 : turn_of(position, d);
+  for (int i = lane; i < d; i += 32) put(at + turned(i, turn), head[i]);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 3) attention_kernel(const Element* qkv, Element* out, Attention a, Pages p, Partials s) {

@@ -12,10 +12,10 @@ from gt.persistent.gpu.state import DecodeState
 from gt.persistent.program import Activation, Attention, Embed
 
 # As in step_ring.cu and persistent.cu.
-TEAM, HELPERS, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 128, 8, 8, 2 * 32 * (128 * 2 + 16), 16, 6
+TEAM, HELPERS, WARPS, ROWS, STAGE, MOST_STAGES, HELD = 256, 128, 8, 8, 8 * (1024 * 2 + 64), 16, 6
 PRODUCT, ATTENTION, HEAD = range(3)
 QUERIES = 2 * 2 * structures.GROUP * (128 + 8)  # bytes of the packed queries of an item, as in step_attention.cu
-FEWEST_STAGES = 4  # their number is a multiple of it: then the same two warps read the tokens of a stage each time
+FEWEST_STAGES = 4
 MOST_WIDTH = 128  # numbers of a head
 BUFFERS = 3  # outputs of phases in turn: the input of a block that writes to one was computed after all blocks had read it
 
@@ -82,7 +82,7 @@ class StepKernel:
         splits = power_of_two(max(1, min(structures.MOST_SPLITS, executor.units // items)))
         heads, width = max([a.heads for a in attentions], default=1), max([a.head_dim for a in attentions], default=1)
         partials, residual, ring = shared_layout(executor, rows)
-        stages = min(MOST_STAGES, (self.limit - ring) // STAGE) // FEWEST_STAGES * FEWEST_STAGES
+        stages = min(MOST_STAGES, (self.limit - ring) // STAGE)
         step = structures.StepRow(
             phases=self.phases.data_ptr(),
             phase_count=self.phase_count,

@@ -57,10 +57,11 @@ INLINE void prepare_heads(const Attention& a, const Pages& p, const Item& item, 
   }
   __syncwarp();
   if (is_q) return pack_query(a, to, job, shared);
-  Element* page = (is_key ? a.keys : a.values) + (cache_token(p, item.slot, item.position) * a.kv_heads + item.kv) * d;
+  Element* page = (is_key ? a.keys : a.values) + cache_place(p, item.slot, item.position, a.kv_heads, item.kv) * d;
+  int turn = turn_of(item.position, d);
   for (int i = lane; i < d; i += 32) {
     to[i] = rounded(to[i]);
-    if (item.chunk == 0 && item.active) put(page + i, to[i]);
+    if (item.chunk == 0 && item.active) put(page + turned(i, turn), to[i]);
   }
 }
 
@@ -116,8 +117,8 @@ INLINE void load_transposed(u32 (&to)[4], u32 row) {
 }
 
 // As Tiles, of tokens that the helpers have copied to the ring: two warps have 16 tokens each of a stage, and the other warps the
-// next stages. The ring has a multiple of four stages: so a warp waits only for stages that it has emptied itself, and the parity of
-// their barriers is enough. What the ring holds past the last token or the end of a head is not zero.
+// next stages. Two warps have the same places of the ring each time: so a warp waits only for stages that it has emptied itself,
+// and the parity of their barriers is enough. What the ring holds past the last token or the end of a head is not zero.
 struct RingTiles {
   static constexpr int EACH = 16, BLOCKS = 128 / 16;
   int g, t, lane, warp, begin, end;
@@ -128,9 +129,6 @@ struct RingTiles {
   __device__ __forceinline__ RingTiles(const Item& item) : begin(item.begin), end(min(item.end, item.position)) {
     lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   }
-  // Warps that have any tokens.
-  __device__ __forceinline__ int warps() const { return min(WARPS, max(0, (end - begin + EACH - 1) / EACH)); }
-
   __device__ __forceinline__ void query(const float* shared) {
     u32 column = shared_address(shared) + (lane % 8 * QUERY_STRIDE + lane / 8 * 8) * 2;
 #pragma unroll
@@ -143,11 +141,12 @@ struct RingTiles {
   // Of token g with two heads, then of token g + 8. Lanes t and t ^ 2 have the same.
   __device__ __forceinline__ void score(float (&scores)[4], u32 keys, int base, int d) {
     float c[4][4] = {};
-    u32 row = keys + lane % 16 * TOKEN_STRIDE;
+    u32 row = keys + lane % 16 * d * 2;
+    int turn = turn_of(base + lane, d);
 #pragma unroll
     for (int block = 0; block < BLOCKS; block++) {
       u32 k[4];
-      load_matrices(k, row + min(block * 2 + lane / 16, d / 8 - 1) * 16);
+      load_matrices(k, row + (min(block * 2 + lane / 16, d / VECTOR - 1) ^ turn) * 16);
       multiply(c[block % 4], k[0], k[1], k[2], k[3], q[block][0], q[block][1]);
     }
 #pragma unroll
@@ -178,32 +177,32 @@ struct RingTiles {
   }
   static __device__ __forceinline__ u32 pair_mask(int left) { return left >= 2 ? ~0u : left == 1 ? 0xffffu : 0u; }
 
-  __device__ __forceinline__ void add(const float (&weights)[4], u32 values, int base) {
+  __device__ __forceinline__ void add(const float (&weights)[4], u32 values, int base, int d) {
     u32 first = transposed(packed_part(weights[0], weights[1], t >= 2)), second = transposed(packed_part(weights[2], weights[3], t >= 2));
     u32 near = pair_mask(end - base - 2 * t), far = pair_mask(end - base - 2 * t - 8);
-    u32 row = values + (lane % 8 + lane / 16 * 8) * TOKEN_STRIDE + lane / 8 % 2 * 16;
+    u32 row = values + (lane % 8 + lane / 16 * 8) * d * 2;
+    int turn = turn_of(base + lane, d);
 #pragma unroll
     for (int block = 0; block < BLOCKS; block++) {
       u32 v[4];
-      load_transposed(v, row + block * 32);
+      load_transposed(v, row + ((block * 2 + lane / 8 % 2) ^ turn) * 16);
       multiply(sums[block], v[0] & near, v[1] & near, v[2] & far, v[3] & far, first, second);
     }
   }
-  __device__ __forceinline__ void attend(Ring ring, int d) {
-    ring.skip(warp / 2);
-    for (int base = begin + warp / 2 * TOKENS; base < end; base += WARPS / 2 * TOKENS) {
+  __device__ __forceinline__ void attend(Ring& ring, int d) {
+    for (int base = begin; base < end; base += TOKENS, ring.next()) {
+      if (ring.stage % (WARPS / 2) != warp / 2) continue;
       int mine = base + warp % 2 * EACH;
-      u32 at = ring.at() + warp % 2 * EACH * TOKEN_STRIDE;
+      u32 at = ring.at() + warp % 2 * EACH * d * 2;
       wait_parity(ring.full(), ring.parity);
       if (mine < end) {
         float scores[4];
         score(scores, at, mine, d);
         weigh(scores);
-        add(scores, at + VALUES, mine);
+        add(scores, at + VALUES, mine, d);
       }
       __syncwarp();
       if (lane == 0) arrive(ring.empty(), WARPS / 2);
-      ring.skip(WARPS / 2);
     }
   }
   // Lanes t and t ^ 2 add what they have of the same two heads, and each leaves one of them.
@@ -256,19 +255,17 @@ INLINE void attend_words(const Attention& a, const Pages& p, const Step& step, c
   RingTiles tiles(item);
   prepare_heads(a, p, item, has_new, input, epoch - 1, shared);
   team_sync();
-  int tiled = tiles.warps();
-  if (warp < tiled) tiles.query(shared);
+  tiles.query(shared);
   tiles.attend(ring, d);
-  if (warp < tiled) tiles.leave(parts, item, d);
-  ring.skip(max(0, (tiles.end - tiles.begin + TOKENS - 1) / TOKENS));
-  int head = WARPS - 1 - warp;  // the last warps have fewest tokens
+  tiles.leave(parts, item, d);
+  int head = WARPS - 1 - warp;
   if (has_new && head < item.count)
-    attend_new(a, queries + head * d, new_key, new_value, parts + (tiled * item.count + head) * (d + 2));
+    attend_new(a, queries + head * d, new_key, new_value, parts + (WARPS * item.count + head) * (d + 2));
   team_sync();
   for (int at = thread * 2; at < item.count * d; at += TEAM * 2) {
     int g = head_of(at, d), i = at - g * d;
     long long head = (long long)item.row * a.heads + item.first + g;
-    JoinedPair both(parts, g, item.count, i, tiled + has_new, d);
+    JoinedPair both(parts, g, item.count, i, WARPS + has_new, d);
     if (splits == 1) {
       publish(out + (head * d + i) / 2, packed(__fdividef(both.low, both.total), __fdividef(both.high, both.total)), epoch);
     } else {

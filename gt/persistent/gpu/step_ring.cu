@@ -6,10 +6,9 @@ constexpr int ROWS = 8;               // outputs of a tile, and the most rows of
 constexpr int DEPTH = 1024;           // numbers of one row of a weight in a stage of the ring
 constexpr int STAGE_STRIDE = DEPTH * 2 + 64;  // bytes from row to row: the banks of two rows then differ
 constexpr int TOKENS = 32;            // tokens in a stage: their keys, then their values
-constexpr int TOKEN_STRIDE = 128 * 2 + 16;    // bytes from token to token: the banks of eight tokens then differ
-constexpr int VALUES = TOKENS * TOKEN_STRIDE;
-constexpr int STAGE = 2 * VALUES;
-static_assert(ROWS * STAGE_STRIDE <= STAGE, "a stage holds either");
+constexpr int VALUES = TOKENS * 128 * 2;      // where they begin
+constexpr int STAGE = ROWS * STAGE_STRIDE;
+static_assert(2 * VALUES <= STAGE, "a stage holds either");
 constexpr int MOST_STAGES = 16;
 constexpr int HELPERS = 4;            // warps that copy
 
@@ -83,9 +82,6 @@ struct Ring {
   __device__ __forceinline__ void next() {
     if (++stage == stages) stage = 0, parity ^= 1;
   }
-  __device__ __forceinline__ void skip(int count) {
-    for (stage += count; stage >= stages; stage -= stages) parity ^= 1;
-  }
 };
 
 INLINE int tiles_of(const Phase& p) { return p.silu ? (p.outputs + ROWS / 2 - 1) / (ROWS / 2) : (p.outputs + ROWS - 1) / ROWS; }
@@ -127,36 +123,19 @@ INLINE void copy_weights(const Phase& p, int helper, Ring& ring) {
   }
 }
 
-// 16 bytes, or zeros if there is nothing to copy.
-INLINE void copy_part(u32 to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-
-// An arrival when the parts that this thread has copied so far are there. It is expected in addition to the others.
-INLINE void arrive_after_parts(u32 barrier) {
-  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
-// Each helper copies some of the tokens of a stage, 16 lanes a token. The newest token is not in the cache yet.
+// The tokens of a stage lie in runs, one in each page: two helpers copy runs of keys, two of values. The newest token is not in
+// the cache yet.
 INLINE void copy_tokens(const Attention& a, const Pages& p, const Item& item, int helper, Ring& ring) {
-  constexpr int EACH = TOKENS / HELPERS;
-  int lane = threadIdx.x % 32, place = helper * EACH + lane % EACH, end = min(item.end, item.position);
-  int bytes = a.head_dim * 2, stride = a.kv_heads * a.head_dim;
+  int lane = threadIdx.x % 32, end = min(item.end, item.position), bytes = a.head_dim * 2, size = p.page_size;
+  const Element* cache = helper % 2 ? a.values : a.keys;
   for (int base = item.begin; base < end; base += TOKENS) {
-    long long offset = base + place < end ? cache_token(p, item.slot, base + place) * stride + item.kv * a.head_dim : -1;
+    int last = min(base + TOKENS, end), page = page_of(p, base) + lane * 2 + helper / 2;
+    int first = max(base, page * size), count = min(last, (page + 1) * size) - first;
+    const Element* from = count > 0 ? cache + cache_place(p, item.slot, first, a.kv_heads, item.kv) * a.head_dim : cache;
     wait_parity(ring.empty(), ring.parity ^ 1);
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {  // keys of two tokens at a time, then values
-      int token = i % (EACH / 2) * 2 + lane / 16, part = lane % 16;
-      long long from = __shfl_sync(~0u, offset, token);
-      bool there = from >= 0 && part * 16 < bytes;
-      const Element* cache = i < EACH / 2 ? a.keys : a.values;
-      u32 to = ring.at() + (i < EACH / 2 ? 0 : VALUES) + (helper * EACH + token) * TOKEN_STRIDE + part * 16;
-      copy_part(to, cache + (there ? from + part * VECTOR : 0), there);
-    }
-    arrive_after_parts(ring.full());
+    if (lane == 0) helper ? arrive(ring.full()) : arrive_expecting(ring.full(), 2 * (last - base) * bytes);
     __syncwarp();
-    if (lane == 0) arrive(ring.full());
+    if (count > 0) copy(ring.at() + helper % 2 * VALUES + (first - base) * bytes, from, count * bytes, ring.full());
     ring.next();
   }
 }
