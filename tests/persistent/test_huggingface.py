@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import warnings
@@ -17,7 +16,7 @@ import gt
 from gt.persistent import attention, choice
 from gt.persistent.openmp import build as openmp_build
 from gt.persistent.openmp import executor as openmp_executor
-from tests.persistent.tiny import config, prompts, weights
+from tests.persistent.tiny import config, environment, prompts, weights
 
 torch = pytest.importorskip("torch")
 REASON = choice.reason_unavailable("openmp")
@@ -179,9 +178,9 @@ for backend in ("mkl", "mkldnn"):
 @pytest.mark.skipif(any(choice.reason_unavailable(name) for name in ("mkl", "mkldnn")), reason="no MKL or oneDNN")
 def test_the_logs_of_mkl_and_onednn_show_every_product() -> None:
     """Torch could compute the same without them."""
-    log = {"MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    settings = environment(MKL_VERBOSE="1", ONEDNN_VERBOSE="1", DNNL_VERBOSE="1")
     command = [sys.executable, "-c", LOGGED]
-    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **log}, timeout=120, check=True).stdout
+    out = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=120, check=True).stdout
     by_mkl, by_onednn = (part.splitlines() for part in out.split("backend mkl\n")[1].split("backend mkldnn\n"))
     products = 2 * (2 * 4 + 1)  # of two steps: four linear layers in each of two layers, and the head
     assert sum("exec" in line and "inner_product" in line for line in by_onednn) == products

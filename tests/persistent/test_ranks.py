@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +12,14 @@ import pytest
 
 import gt
 from gt.persistent import choice
-from tests.persistent.tiny import config, prompts, weights
+from tests.persistent.tiny import ROOT, config, environment, prompts, weights
 
 pytest.importorskip("torch")
-ROOT = Path(__file__).parents[2]
 
 
 def run_ranks(tmp_path: Path, backend: str, family: str, size: int) -> list[Any]:
     command = [sys.executable, "-m", "tests.persistent.ranks", backend, family, str(tmp_path / "store")]
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    settings = environment(OMP_NUM_THREADS="1")
     started = [
         subprocess.Popen(
             [*command, str(rank), str(size)], cwd=ROOT, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

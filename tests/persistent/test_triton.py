@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,13 +14,12 @@ import numpy as np
 import pytest
 
 from tests.persistent.test_huggingface import CASES, hugging_face_logits
-from tests.persistent.tiny import config, prompts
+from tests.persistent.tiny import ROOT, config, environment, prompts
 
 reference = pytest.fixture(scope="module", name="reference")(hugging_face_logits)
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install triton"
 )
-ROOT = Path(__file__).parents[2]
 # The interpreter takes a fifth of a second for a row and step of the models in CASES.
 SMALL = dict(hidden_size=20, intermediate_size=12, num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=37)
 FAULTS = {
@@ -37,7 +35,7 @@ FAULTS = {
 def interpret(tmp_path: Path, c: dict[str, Any], given: list[list[int]], steps: int, fault: Any = None, **options: Any) -> Any:
     case = dict(config=c, options=options, prompts=given, steps=steps, fault=fault)
     command = [sys.executable, "-W", "ignore", "-m", "tests.persistent.interpreted", json.dumps(case), str(tmp_path)]
-    settings = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    settings = environment(TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
     done = subprocess.run(command, capture_output=True, text=True, env=settings, cwd=ROOT, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

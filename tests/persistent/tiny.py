@@ -5,9 +5,13 @@ Weights have std 1/sqrt(fan in), so that logits are not flat.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+ROOT = Path(__file__).parents[2]
 
 SIZES = dict(
     hidden_size=56,
@@ -64,3 +68,9 @@ def weights(c: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
 def prompts(*lengths: int, vocabulary: int = 101) -> list[list[int]]:
     rng = np.random.default_rng(sum(lengths))
     return [rng.integers(0, vocabulary, length).tolist() for length in lengths]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """For a process that imports this tree, and packages from wherever this one found them."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **more}
