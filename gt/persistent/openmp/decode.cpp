@@ -55,7 +55,7 @@ struct Generation {
   int64_t* counts;  // (rows,)
 };
 
-// The others arrive soon where every thread has a processor, so those that wait look again for some time. Where processors are
+// The others arrive soon where every thread has a processor, so a waiting thread looks again for some time. Where processors are
 // shared, one of the others may have lost its own: then they sleep, as the scheduler soon runs a thread that has slept, and takes
 // the processor from one that spins in the middle of its next layer.
 class Barrier {
