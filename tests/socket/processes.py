@@ -91,7 +91,7 @@ class Process:
     def close(self) -> None:
         if self.popen.poll() is None:
             self.popen.kill()
-        self.popen.wait(10)
+        self.popen.wait(PATIENCE)
         if self.popen.stdin:
             self.popen.stdin.close()
 
