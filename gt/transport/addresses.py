@@ -57,9 +57,23 @@ def on_this_host(address: str) -> bool:
     return not address.startswith("tcp://") or host in LOOPBACK or host.startswith("127.")
 
 
+@contextlib.contextmanager
+def copy_of(fd: int) -> Iterator[socket.socket]:
+    """A copy of the socket of this descriptor. Raises OSError if there is none, or another file: the number of a connection
+    that has ended may have been given to any file since."""
+    copy = os.dup(fd)
+    try:
+        made = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with made:
+        yield made
+
+
 def from_another_host(fd: int) -> bool:
     """Whether a connection comes from another host."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:  # the connection may have ended
+    with contextlib.suppress(OSError), copy_of(fd) as copy:  # the connection may have ended
         return copy.family in (socket.AF_INET, socket.AF_INET6) and not copy.getpeername()[0].startswith(LOCAL)
     return False
 
@@ -136,7 +150,7 @@ def close_connections(addresses: list[str]) -> None:
 
 
 def _leads_to(fd: int, names: set[str], ports: set[int]) -> bool:
-    with socket.socket(fileno=os.dup(fd)) as copy:
+    with copy_of(fd) as copy:
         peer = copy.getpeername()
         if copy.family == socket.AF_UNIX:
             return peer in names

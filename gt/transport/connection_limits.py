@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-import os
 import socket as plain
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import Any
 
 import zmq
 
+from gt.transport.addresses import copy_of
 from gt.transport.sockets import Ends
 
 PATIENCE = 10.0  # seconds for a connection to be admitted
@@ -147,7 +147,7 @@ class WatchedSocket(ConnectionLimits):
 
 def address_of_peer(fd: int) -> str:
     """The address that a connection comes from, without a port; `LOCAL` for a Unix connection."""
-    with contextlib.suppress(OSError), plain.socket(fileno=os.dup(fd)) as copy:  # the connection may have ended
+    with contextlib.suppress(OSError), copy_of(fd) as copy:  # the connection may have ended
         if copy.family in (plain.AF_INET, plain.AF_INET6):
             return str(copy.getpeername()[0])
     return LOCAL

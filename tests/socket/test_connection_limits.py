@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
+import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import zmq
 from processes import Processes, free_port, until
 
 import gt
-from gt.transport.addresses import ipc_address, local_address
+from gt.transport.addresses import close_connections, from_another_host, ipc_address, local_address
 from gt.transport.auth import listen
-from gt.transport.connection_limits import ConnectionLimits
+from gt.transport.connection_limits import ConnectionLimits, address_of_peer
 from gt.transport.sockets import PART, parts, whole
 
 KEY = "a key of this file's tests"
@@ -200,6 +203,19 @@ def test_a_connection_that_is_silent_for_long_is_cut_off(crowd: tuple[Connection
         made.drain()
         assert made.cut_off == 4
         until(lambda: made.drain() is not None and open_ones(some) == 1, 10, "four are cut off")
+
+
+@pytest.mark.parametrize("ask", [address_of_peer, from_another_host, lambda _: close_connections(["ipc:///nowhere"])])
+def test_a_descriptor_that_is_another_file_by_now_is_not_kept_open(ask: Callable[[int], Any]) -> None:
+    """A connection may end before it is looked at, and its number be given to any file: a copy of a pipe's end would stay, and
+    its reader would never see the end."""
+    read, write = os.pipe()
+    before = len(os.listdir("/proc/self/fd"))
+    assert not ask(write)
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(write)
+    assert select.select([read], [], [], 0)[0], "the pipe is still open"
+    os.close(read)
 
 
 @pytest.mark.slow
