@@ -8,6 +8,7 @@ import argparse
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import time
@@ -37,6 +38,7 @@ from gt.worker.client_values import Broken
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER
+from gt.worker.process import bound_memory, room
 
 MAX_SECONDS = 10.0  # most CPU seconds for one message
 STRETCH = 20_000  # messages of one seed to a cluster, and as many again to a dispatcher's core and a worker's core alone
@@ -227,17 +229,15 @@ def check_values(worker: Worker, client: str, sent: bool = True) -> None:
                 f"the dispatcher accepted an instruction that a worker refused: {found.text[:500]}"
             )
         else:
-            said = (
-                (spec.shape, spec.dtype.name.replace("bfloat16", "float32")) if spec is not None else None
-            )  # as NumPy keeps it
-            kept = (tuple(found.shape), str(found.dtype)) == said
-            assert kept, f"tensor {id} of {spec} is {found.dtype}{list(found.shape)}"
+            dtypes = {spec.dtype.name, spec.dtype.name.replace("bfloat16", "float32")} if spec is not None else set()
+            kept = spec is not None and tuple(found.shape) == spec.shape and str(found.dtype).removeprefix("torch.") in dtypes
+            assert kept, f"tensor {id} of {spec} is {found.dtype}{list(found.shape)}"  # (NumPy keeps bfloat16 as float32)
 
 
-def runs(seed: int, count: int, sessions: Any) -> int:
+def runs(seed: int, count: int, sessions: Any, engine: str = "numpy") -> int:
     """Send a worker instructions that no dispatcher would write: its results must have their specs, and every read must be
     answered. Returns their number."""
-    hostile, worker = Hostile(seed, sessions), Worker(make("numpy"))
+    hostile, worker = Hostile(seed, sessions), Worker(make(engine))
     worker.handle(m.Mail(DISPATCHER, m.Welcome("w", 0)))
     with _watched() as restart:
         for _ in range(count):
@@ -260,21 +260,21 @@ def runs(seed: int, count: int, sessions: Any) -> int:
     return count
 
 
-def peers(seed: int, count: int, sessions: Any) -> int:
+def peers(seed: int, count: int, sessions: Any, engine: str = "numpy") -> int:
     """Messages of a hostile worker. Returns their number."""
     with _watched() as restart, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it may tell clients anything
         return hostile_worker.fuzz(seed, count, restart)
 
 
-def values(seed: int, count: int, sessions: Any) -> int:
+def values(seed: int, count: int, sessions: Any, engine: str = "numpy") -> int:
     """Instructions with hostile values. Returns their number."""
     with _watched() as restart, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's about odd values
-        return hostile_values.fuzz(seed, count, restart)
+        return hostile_values.fuzz(seed, count, restart, engine)
 
 
-def noise(seed: int, count: int, sessions: Any) -> int:
+def noise(seed: int, count: int, sessions: Any, engine: str = "numpy") -> int:
     """Send messages with changed bytes to the decoder and the dispatcher's core: each is refused by the decoder, or handled
     like any other. Returns how many could be decoded."""
     hostile, core, read = Hostile(seed, sessions), Dispatcher(), 0
@@ -338,7 +338,7 @@ def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> 
         for part, most_of_it in ((noise, STRETCH // 4), (runs, STRETCH // 4), (peers, STRETCH // 4), (values, STRETCH // 4)):
             if done < most and time.monotonic() - start < seconds:
                 more = min(most_of_it, most - done)
-                part(seed, more, sessions)
+                part(seed, more, sessions, engine)
                 done += more
     except BaseException as failure:  # any failure is shown with the seed that reproduces it
         failure.add_note(f"seed {seed}: `python -m gt.testing.fuzz --seed {seed} --count {most}` reproduces this")
@@ -386,10 +386,12 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes: their tensors are small
     start, spawn = time.monotonic(), multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.processes, mp_context=spawn) as pool:
+    limit = (room() // args.processes,)  # as of a worker: without it the OS kills a process when memory is used up
+    with ProcessPoolExecutor(args.processes, spawn, bound_memory, limit) as pool:
         done = share_out(args, pool)
-    each = done / (time.monotonic() - start)
-    print(f"{done} messages, nobody harmed: {each:.0f} a second in {args.processes} processes, seeds from {args.seed} on")
+    each, most = done / (time.monotonic() - start), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
+    print(f"{done} messages, nobody harmed: {each:.0f} a second in {args.processes} processes of at most {most} MB, "
+          f"seeds from {args.seed} on")  # fmt: skip
     return 0
 
 

@@ -188,7 +188,7 @@ def test_fuzzing_processes_have_seeds_of_their_own_and_one_that_fails_ends_the_r
         return most
 
     monkeypatch.setattr(fuzz, "stretch", stretch)
-    monkeypatch.setattr(fuzz, "ProcessPoolExecutor", lambda processes, mp_context: ThreadPoolExecutor(processes))
+    monkeypatch.setattr(fuzz, "ProcessPoolExecutor", lambda processes, *_: ThreadPoolExecutor(processes))
     assert fuzz.main(["--count", "100000", "--processes", "3", "--seed", "5"]) == 0
     assert sorted(seeds) == [(5, 40_000), (6, 40_000), (7, 20_000)]
     assert "100000 messages, nobody harmed" in capsys.readouterr().out
