@@ -21,6 +21,7 @@ from gt.worker.engine import Engine
 from gt.worker.engine.choose import make
 from gt.worker.serve import Shell
 
+THREADS = 256 << 20  # bytes for a worker's threads and messages
 POOL_STARTS = 600.0  # seconds for a pool's dispatcher to start: its job may wait in a queue
 
 
@@ -111,10 +112,12 @@ def bound_memory(most: int) -> None:
 
 
 def room() -> int:
-    """Bytes of memory available to this process."""
+    """Bytes that this process may have: its own and the available ones, of which it needs a few for its threads: libzmq aborts
+    if one cannot be started, where tensors of a worker on a full host only fail."""
     import psutil
 
-    found = psutil.virtual_memory().available
+    own = psutil.Process().memory_info()
+    found = getattr(own, "data", own.rss) + max(psutil.virtual_memory().available, THREADS)
     with contextlib.suppress(OSError, ValueError):
         found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return found

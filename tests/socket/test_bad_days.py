@@ -261,3 +261,24 @@ def test_the_error_of_a_worker_has_the_user_s_line_and_the_worker_s(pool: tuple)
     assert "gather(float32[2, 2]" in text and "worker first (numpy on cpu)" in text and "there\n" in text
     assert "asked for at" in text and "test_bad_days.py" in text and "no row is number 7" in text
     assert (x + 1).tolist() == [[2, 2], [2, 2]]
+
+
+def test_a_worker_starts_on_a_host_without_memory_and_its_tensors_fail(processes: Processes) -> None:
+    server, port = processes.server()
+    full = processes.start(
+        "-c",
+        "import psutil, sys, types; psutil.virtual_memory = lambda: types.SimpleNamespace(available=0, total=1 << 30)\n"
+        "from gt.worker.__main__ import main; sys.exit(main(sys.argv[1:]))",
+        "-p", str(port), "--backend", "numpy",
+    )  # fmt: skip
+    client = processes.script(
+        """
+        import sys, gt
+        gt.connect(sys.argv[1])
+        try: gt.ones(1 << 30).sum().item()
+        except gt.errors.OutOfMemory: print("told", gt.ones(3).tolist())
+        """,
+        f"localhost:{port}",
+    )
+    assert client.ended() == 0, (client.err, full.err)
+    assert client.out == "told [1.0, 1.0, 1.0]\n" and full.popen.poll() is None
