@@ -52,7 +52,8 @@ def results(names: list[str]) -> Iterator[dict[str, Any]]:
 def line(result: dict[str, Any]) -> str:
     if "rivals" in result:  # several rivals side by side
         return str(importlib.import_module("loops").line(result))
-    return "{case:<22} gt {gt:>12.6g}  rival {rival:>12.6g}  {unit:<16} ratio {ratio:.2f}".format(**result)
+    text = "{case:<22} gt {gt:>12.6g}  rival {rival:>12.6g}  {unit:<16} ratio {ratio:.2f}".format(**result)
+    return text + " ({low:.3f} to {high:.3f})".format(**result) if "low" in result else text
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,10 +1,12 @@
-"""The cost of watching: the same work with an observer and without, in turns. The "rival" is the run that nobody watches: a
-ratio of 0.97 means that watching costs 3% of the throughput. Where other programs keep the machine busy, the CPU seconds
-of client, dispatcher and worker, and of all three (`-cpu`), say more. A ratio is the median of those of neighbouring runs: the
-speed of a machine drifts by more than watching costs."""
+"""The cost of watching: the same work with an observer and without, alternately. The "rival" is the run that nobody watches: a
+ratio of 0.97 means that watching costs 3% of the throughput. The work goes on for a moment after an observer came or went
+before it is measured, so that these are rates of a steady state. A ratio is the median over rounds of watched, alone, alone,
+watched, which cancels a drift of the machine's speed, with its 95% interval (`low`, `high`). CPU seconds of client, dispatcher
+and worker, and of all three (`-cpu`), include the time for which they poll."""
 
 from __future__ import annotations
 
+import math
 import statistics
 import subprocess
 import sys
@@ -19,7 +21,9 @@ from measure import Result, rates, took
 import gt
 from gt.client.here import here
 
-ROUNDS = 25
+ROUNDS = 20
+SETTLE = 0.3  # seconds of work after an observer came or went, before it is measured
+MEASURED = 0.4  # seconds of work that is measured at once
 MODULES = {"dispatcher": "gt.server", "worker": "gt.worker"}
 PARTS = ("client", "dispatcher", "worker")
 OBSERVER = """
@@ -124,10 +128,10 @@ def cases() -> Iterator[tuple[str, int, Callable[[], Any]]]:
         yield f"watch-{name}-every", 2, work  # as `gt trace` does: EVERY
 
 
-def measured(work: Callable[[], Any]) -> dict[str, float]:
-    """Seconds by the clock and of each process, for one run of the work."""
+def measured(work: Callable[[], Any], times: int) -> dict[str, float]:
+    """Seconds by the clock and of each process, for so many runs of the work."""
     before = cpu()
-    wall = took(work)
+    wall = took(lambda: [work() for _ in range(times)])
     return {"": wall, **{part: now - before[part] for part, now in cpu().items()}}
 
 
@@ -136,25 +140,29 @@ def watch() -> Iterator[Result]:
     gt.ones(2).numpy()
     with observer() as look:
         for name, level, work in cases():
-            times: dict[int, list[dict[str, float]]] = {level: [], 0: []}
+            seconds = min(took(work) for _ in range(3))
+            settle, times = (math.ceil(length / seconds) for length in (SETTLE, MEASURED))
+            rounds: dict[int, list[dict[str, float]]] = {level: [], 0: []}
             for i in range(ROUNDS):
-                for at in sorted(times, reverse=bool(i % 2)):  # in turns, and neither always first
+                for at in (level, 0, 0, level) if i % 2 else (0, level, level, 0):
                     look(at)
-                    work()
-                    times[at].append(measured(work))
-            yield compared(name, times[level], times[0], "runs/s", ("",))
-            yield compared(f"{name}-cpu", times[level], times[0], "runs/CPU second", PARTS)
+                    measured(work, settle)
+                    rounds[at].append(measured(work, times))
+            yield compared(name, times, rounds[level], rounds[0], "runs/s", ("",))
+            yield compared(f"{name}-cpu", times, rounds[level], rounds[0], "runs/CPU second", PARTS)
             for part in PARTS:
-                yield compared(f"{name}-{part}", times[level], times[0], "runs/CPU second", (part,))
+                yield compared(f"{name}-{part}", times, rounds[level], rounds[0], "runs/CPU second", (part,))
 
 
 def compared(
-    case: str, watched: list[dict[str, float]], alone: list[dict[str, float]], unit: str, parts: tuple[str, ...]
+    case: str, times: int, watched: list[dict[str, float]], alone: list[dict[str, float]], unit: str, parts: tuple[str, ...]
 ) -> Result:
-    """The rates of both, and the median of their ratios in each round."""
-    mine, theirs = ([sum(each[part] for part in parts) for each in rounds] for rounds in (watched, alone))
-    found = rates(case, 1 / statistics.median(mine), 1 / statistics.median(theirs), unit)
-    return {**found, "ratio": statistics.median(their / my for my, their in zip(mine, theirs))}
+    """The rates of both, and the median of their ratios in each round of two, with its 95% interval."""
+    mine, theirs = ([sum(each[part] for part in parts) for each in taken] for taken in (watched, alone))
+    ratios = sorted((theirs[i] + theirs[i + 1]) / (mine[i] + mine[i + 1]) for i in range(0, len(mine), 2))
+    below = max(0, int((len(ratios) - 1.96 * math.sqrt(len(ratios))) / 2))  # order statistics: the median's interval
+    found = rates(case, times / statistics.median(mine), times / statistics.median(theirs), unit)
+    return {**found, "ratio": statistics.median(ratios), "low": ratios[below], "high": ratios[-1 - below]}
 
 
 CASES = {"watch": watch}

@@ -76,7 +76,7 @@ class Free(Activity):
 class StretchActivity(Activity):
     """Instructions that were timed together: only a sample is timed one by one."""
 
-    count: int = 0
+    count: int = 0  # frees included
 
 
 @dataclass(frozen=True, slots=True)

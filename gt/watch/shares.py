@@ -13,32 +13,30 @@ IDLE, TRANSFER, COLLECTIVE = "idle", "transfer", "collective"  # reserved colour
 
 def seconds_by_group(work: Iterable[Activity]) -> dict[str, float]:
     """Seconds of one worker by group of ops. A program's time is divided among its ops by their estimated shares, the time of a
-    stretch among the groups of the instructions that were timed one by one."""
+    stretch among the groups of its client's instructions that were timed one by one."""
     found: defaultdict[str, float] = defaultdict(float)
-    unknown = 0.0
-    mix: defaultdict[str, float] = defaultdict(float)
+    stretches: defaultdict[str, float] = defaultdict(float)  # by client
+    timed: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for w in work:
         match w:
             case Free():
                 continue
             case StretchActivity():
-                unknown += w.seconds
+                stretches[w.client] += w.seconds
             case ProgramCall(ops=ops) if ops:
                 total = sum(share for _, _, share, _ in ops) or 1.0
                 for _, group, share, _ in ops:
-                    found[group] += w.seconds * share / total
+                    timed[w.client][group] += w.seconds * share / total
             case Move() | Collective():
                 found[w.group] += w.seconds
             case _:
-                found[w.group] += w.seconds
-                mix[w.group] += w.seconds
-    if unknown:
-        known = dict(mix) or {g: s for g, s in found.items() if g not in (TRANSFER, COLLECTIVE)}
-        total = sum(known.values())
-        for group, seconds in known.items():
-            found[group] += unknown * seconds / total
-        if not total:
-            found["instructions"] += unknown
+                timed[w.client][w.group] += w.seconds
+    for client in {*timed, *stretches}:
+        total = sum(timed[client].values())
+        for group, seconds in timed[client].items():
+            found[group] += seconds + (stretches[client] * seconds / total if total else 0.0)
+        if stretches[client] and not total:
+            found["instructions"] += stretches[client]
     return dict(found)
 
 

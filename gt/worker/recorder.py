@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from operator import sub
 from typing import Any
 
@@ -19,6 +20,7 @@ from gt.transport.events import (
     OFF,
     READ,
     REPORTED,
+    SAMPLED,
     STRETCH,
     Compiled,
     Listen,
@@ -28,13 +30,28 @@ from gt.transport.events import (
 )
 from gt.transport.messages import Run
 from gt.worker.programs.ticks import Ticks
+from gt.worker.sampling import Sampling
 
 BEGUN = (BEGIN, 0)
 MAX_UNREPORTED = (
     1 << 17
 )  # unreported instructions from which on runs are timed as a whole; at twice as many the oldest are dropped
-SHORT = 32  # most instructions of a run that is always timed one by one
-SAMPLE = 16  # one of so many longer runs is timed one by one
+GAP, LONGEST = 0.01, 0.1  # seconds between two runs, and of runs, that are timed together
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Successive runs of one client that are timed together."""
+
+    client: str
+    start: float
+    seconds: float = 0.0  # without the pauses between them
+    count: int = 0
+    stop: float = 0.0
+
+    def entries(self) -> tuple[tuple[tuple, float], ...]:
+        """As entries of Columns, without pauses."""
+        return (BEGUN, self.start), ((STRETCH, self.count), self.start + self.seconds)
 
 
 class Columns:
@@ -81,17 +98,21 @@ class Columns:
         self.last = ends[-1] if ends else before
         return code, ends, before
 
-    def spans(self, client: str) -> Spans | None:
-        """Remove and return all entries as a message. It is made column by column: the worker's thread waits meanwhile."""
+    def spans(self, client: str, stretch: Stretch | None = None) -> Spans | None:
+        """Remove and return all entries as a message, and those of an unfinished stretch. It is made column by column: the
+        worker's thread waits meanwhile."""
         n = len(self.ends)
-        if not n and not self.dropped:
+        if not n and not self.dropped and stretch is None:
             return None
         new, broken = self.new[:], self.broken[:]  # in place, as the worker's thread may be adding
         del self.new[: len(new)], self.broken[: len(broken)]
         dropped, self.dropped = self.dropped, 0
         code, ended, before = self.take(n)
+        for entry, end in stretch.entries() if stretch is not None else ():
+            code.append(entry)
+            ended.append(end)
         ends = array("d", ended)
-        starts = array("d", (before,)) + ends[:-1] if n else ends
+        starts = array("d", (before,)) + ends[:-1] if ends else ends
         numbers, seconds = array("q", map(number_of, code)), array("f", map(sub, ends, starts))
         columns = numbers.tobytes(), self._ids(code).tobytes(), starts.tobytes(), seconds.tobytes()
         reads, self.reads = self.reads, False
@@ -124,20 +145,22 @@ class Recorder:
         self.waiting: dict[str, float] = {}  # by client: start of the collective that its run waits for
         self.spent: dict[str, tuple[float, float]] = {}  # by client: seconds since its last entry, and in its preempted program
         self.whole: dict[str, int] = {}  # by client: instructions of the current run that are timed as a whole
-        self.long = 0
+        self.stretch: Stretch | None = None  # of the last runs that were timed as a whole
+        self.sampling = Sampling()
         self.last: list[Spans] = []  # of departed clients
         self.lock = threading.Lock()
 
     def listen(self, asked: Listen) -> None:
         """Set the levels of detail. Meanings are sent again, as there may be a new observer."""
         with self.lock:
-            self.level, self.levels = asked.level, dict(asked.clients)
+            self.level, self.levels, self.sampling = asked.level, dict(asked.clients), Sampling()
             for columns in self.columns.values():
                 columns.met.clear()
 
     def forget(self, client: str) -> None:
         """Forget a departed client; its last activities will still be reported."""
         with self.lock:
+            self._end_stretch()
             columns = self.columns.pop(client, None)
             spans = columns.spans(client) if columns is not None else None
             if spans is not None:
@@ -160,16 +183,13 @@ class Recorder:
         return found
 
     def watch(self, run: Run, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
-        """The same instructions, each timed from its yield to the request for the next one; or, for a long run outside the
-        sample, timed as a whole."""
+        """The same instructions, each timed from its yield to the request for the next one; or, for a run outside the sample,
+        timed as a whole."""
         level = self.of(run.client)
         self.whole.pop(run.client, None)
         if level == OFF:
             return code
-        sampled = level >= EVERY or len(run.code) <= SHORT
-        if not sampled:
-            sampled = self.long % SAMPLE == 0
-            self.long += 1
+        sampled = level >= EVERY or self.sampling.draw(len(run.code))
         columns = self._columns(run.client)
         if sampled and len(columns.ends) < MAX_UNREPORTED:
             if level < INSIDE:
@@ -223,6 +243,9 @@ class Recorder:
         inside = level >= INSIDE and client not in self.whole
         self.ticks.note = self._note(self._columns(client)) if inside else None
         if level != OFF and client not in self.whole:
+            if self.stretch is not None:
+                with self.lock:
+                    self._end_stretch()
             self._columns(client).add(BEGUN, began)
 
     def pause(self, client: str, parked: bool) -> None:
@@ -245,6 +268,8 @@ class Recorder:
         if client in self.whole:
             self._stretch(client)
             del self.whole[client]
+        elif self.of(client) == SAMPLED:
+            self.sampling.seconds += self.clock() - self.began
         if self.of(client) < EVERY:
             return
         columns = self._columns(client)
@@ -255,12 +280,30 @@ class Recorder:
                 columns.drop(MAX_UNREPORTED)
 
     def _stretch(self, client: str) -> None:
-        """Add one entry for all instructions since the run began or continued; the first entry has their number."""
-        columns = self._columns(client)
-        if len(columns.ends) < 2 * MAX_UNREPORTED:
-            columns.add(BEGUN, self.began)
-            columns.add((STRETCH, self.whole[client]), self.clock())
+        """Add the instructions since the run began or continued to a stretch; the first time it has their number."""
+        began, now, count = self.began, self.clock(), self.whole[client]
         self.whole[client] = 0
+        self.sampling.seconds += now - began
+        with self.lock:  # a report may be taking it
+            found = self.stretch
+            if found is None or found.client != client or began - found.stop > GAP or now - found.start > LONGEST:
+                self._end_stretch()
+                found = self.stretch = Stretch(client, began)
+            found.seconds, found.count, found.stop = found.seconds + now - began, found.count + count, now
+            if self.of(client) >= EVERY:
+                self._end_stretch()
+
+    def _end_stretch(self) -> None:
+        """Add a stretch to the entries of its client; its other instructions follow. The worker's thread has the lock."""
+        ended, self.stretch = self.stretch, None
+        columns = self.columns.get(ended.client) if ended is not None else None
+        if ended is None or columns is None:
+            return
+        if len(columns.ends) < 2 * MAX_UNREPORTED:
+            for entry, end in ended.entries():
+                columns.add(entry, end)
+        else:
+            columns.dropped += ended.count
 
     def read(self, client: str, id: int, nbytes: int, began: float) -> None:
         """A tensor was sent to its client."""
@@ -281,7 +324,12 @@ class Recorder:
             compiled = self.compiled[:]
             del self.compiled[: len(compiled)]
             last, self.last = self.last, []
-            spans = [found for client, columns in self.columns.items() if (found := columns.spans(client)) is not None]
+            ended, self.stretch = self.stretch, None
+            spans = []
+            for client, columns in self.columns.items():
+                own = ended if ended is not None and ended.client == client else None
+                if (found := columns.spans(client, own)) is not None:
+                    spans.append(found)
         return WorkerReport((*compiled, *last, *spans)) if compiled or last or spans else None
 
 

@@ -21,10 +21,13 @@ from gt.dispatcher.core import Dispatcher
 from gt.testing import cluster
 from gt.testing.cluster import Cluster
 from gt.transport import events as e
-from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail
+from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail, Run
 from gt.watch.events import Collective, Free, Move, OpActivity, ProgramCall, Recording, RunEnd, StretchActivity
 from gt.watch.log_file import LogThread
 from gt.watch.shares import by_client, seconds_by_group, shares
+from gt.worker.programs.ticks import Ticks
+from gt.worker.recorder import Recorder
+from gt.worker.sampling import FIRST, INSTRUCTION, RUN, SHARE, Sampling
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
@@ -205,24 +208,82 @@ def test_nothing_is_recorded_unless_someone_listens_and_of_others_nothing():
         assert made.workers[0].recorder is None and here().session.reports is None
 
 
-def test_of_long_runs_only_a_sample_is_timed_one_by_one_and_the_rest_as_a_whole():
+class FirstRun(Sampling):
+    """Only the first run is in the sample."""
+
+    def draw(self, instructions: int) -> bool:
+        self.runs += 1
+        return self.runs == 1
+
+
+def test_runs_outside_the_sample_are_told_with_their_time_and_divided_as_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gt.worker.recorder.Sampling", FirstRun)
     with cluster(1) as made:
+        slow(made, "exp", 0.02)
         x = gt.ones(2)
         made.settle()
         with recorded(made, e.SAMPLED) as seen:
-            for i in range(32):
-                y = x
-                for k in range(40):
-                    y = y + float(40 * i + k)
-                    if k % 7 == i % 7:
-                        y = y * 2.0
-                y.numpy()
-    stretches = [w for w in seen.work if isinstance(w, StretchActivity)]
-    assert stretches and all(w.count > 32 for w in stretches)
+            for i in range(9):
+                (x + float(i)).exp().numpy()
     timed = [w for w in seen.work if isinstance(w, OpActivity)]
-    assert {w.group for w in timed} == {"elementwise"}
+    stretches = [w for w in seen.work if isinstance(w, StretchActivity)]
+    assert [w.name for w in timed] == ["add", "exp"]
+    assert 8 * 0.02 <= sum(w.seconds for w in stretches) < 9 * 0.02 and sum(w.count for w in stretches) >= 8 * 2
     found = shares(seen.work, seen.work[0].start, max(w.stop for w in seen.work))
-    assert found["elementwise"] > found.get("transfer", 0) and "instructions" not in found
+    assert found["elementwise"] > 0.9 and "instructions" not in found
+
+
+def test_runs_of_one_client_are_timed_together_until_another_s_a_pause_or_a_timed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    recorder = Recorder(lambda: now[0], lambda: None, Ticks())
+    recorder.listen(e.Listen(e.SAMPLED))
+    drawn = iter([False, False, False, True, False, False])
+    monkeypatch.setattr(Sampling, "draw", lambda self, instructions: next(drawn))
+
+    def run(client: str, pause: float, seconds: float) -> None:
+        one = Run(client, 1, (), [(7, 1, 2), (7, 2, 3)])
+        now[0] += pause
+        code = recorder.watch(one, {}, iter(one.code))
+        recorder.begin(client)
+        for _ in code:
+            now[0] += seconds / 2
+        recorder.end(one, [])
+
+    for client, pause, seconds in (
+        ("a", 1.0, 0.02), ("a", 0.001, 0.04), ("a", 0.5, 0.01), ("a", 0.001, 0.02), ("a", 0.001, 0.03), ("b", 0.001, 0.01),
+    ):  # fmt: skip
+        run(client, pause, seconds)
+    seen = Recording()
+    report = recorder.report()
+    assert report is not None and recorder.report() is None
+    seen.add(report.events)
+    work = [(w.client, getattr(w, "count", 0), round(w.start, 3), round(w.seconds, 3)) for w in seen.work]
+    assert work == [
+        ("a", 4, 101.0, 0.06), ("a", 2, 101.561, 0.01), ("a", 0, 101.572, 0.01), ("a", 0, 101.582, 0.01),
+        ("a", 2, 101.593, 0.03), ("b", 2, 101.624, 0.01),
+    ]  # fmt: skip
+
+
+def test_every_run_has_the_same_chance_and_timing_takes_a_bounded_share() -> None:
+    sampling, met = Sampling(), Counter[int]()
+    took = cost = 0.0
+    lengths = (2, 300)  # in turns: a draw in any rhythm would meet one of them alone
+    for i in range(200_000):
+        length = lengths[i % 2]
+        took += length * 1e-6
+        if sampling.draw(length):
+            met[length] += 1
+            cost += RUN + length * INSTRUCTION
+        sampling.seconds += length * 1e-6
+    assert 0.9 < met[2] / met[300] < 1.1 and min(met.values()) > 300
+    assert cost < 1.2 * SHARE * (FIRST + took)
+
+
+def test_where_instructions_take_long_all_runs_are_timed() -> None:
+    sampling = Sampling()
+    for _ in range(5000):
+        assert sampling.draw(20)
+        sampling.seconds += 20 * 1e-3
 
 
 def test_a_trace_that_breaks_is_told_with_its_reason():
