@@ -377,6 +377,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def close(self) -> None:
         if not self.closed:
+            if self.reports is not None and not self.lost:
+                with self.lock:
+                    self.reports.send(self.reports.clock())  # the events since the last report
             self.closed, self.limit = True, 0  # every further op calls `due`, which raises
             self.emit, self.ended, self.user = _nothing, True, None
             self.link.close()

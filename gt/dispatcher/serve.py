@@ -18,7 +18,7 @@ from gt.transport import checks
 from gt.transport.addresses import from_another_host, remove_worker_socket
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role, user_name
 from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_limit
-from gt.transport.events import Subscribe
+from gt.transport.events import Listen, Subscribe
 from gt.transport.lane_tables import DispatcherLanes
 from gt.transport.lanes import Lane
 from gt.transport.messages import LIMIT, Batch, Bye, Hello, Join, Mail, Peers, Welcome, decode, encode
@@ -237,6 +237,8 @@ class Server:
             if mail.peer in self.peers:
                 self._send_one(Mail(mail.peer, self.peers.pop(mail.peer)), gone)
             self._send_one(mail, gone)
+            if type(mail.message) is Listen and f"{mail.peer}>" in self.fds and mail.peer in self.core.tables.by_peer:
+                self._send_one(Mail(f"{mail.peer}>", mail.message), [])  # to its reporter, too: it may hang in a kernel
         for peer, why in gone:  # its consequences come after all mail decided while the peer was connected
             self._lose(peer, why)
 

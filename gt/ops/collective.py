@@ -42,3 +42,14 @@ op("broadcast", shape=_given, statics=("group", "shape", "dtype"))
 # `sends` are (worker, offset in the input, shape), `takes` (worker, offset in the output, shape), each
 # worker at most once. Without takes there is no output, and `shape` is None.
 op("exchange", shape=_given, statics=("group", "sends", "takes", "shape", "dtype"))
+
+
+def kept_by(kind: table.Kind) -> str:
+    """The rule by which a gathered tensor could have stayed sharded, in words; empty if there is none, and for other ops."""
+    rule = kind.settings.get("rule")
+    if not rule:
+        return ""
+    op, signal, which, axes = rule
+    layouts = ", ".join(f"Shard({axis})" if axis >= 0 else "Replicate()" for axis in axes)
+    under = f" under the signal {signal}" if signal else ""
+    return f"{op}{under} takes its operand {which + 1} sharded if its operands are laid out as ({layouts})"

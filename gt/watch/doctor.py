@@ -163,7 +163,10 @@ def text(recording: Recording) -> str:
         if recording.dropped
         else ""
     )
-    return "\n".join([head + lost, *(f"- {finding}" for finding in found)] if found else [head + lost, "Nothing stands out."])
+    lines = [head + lost, *(f"- {finding}" for finding in found)] if found else [head + lost, "Nothing stands out."]
+    if recording.lacks:
+        lines.append(f"An instruction log has no {recording.lacks}: `gt trace` captures them.")
+    return "\n".join(lines)
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -199,6 +199,7 @@ class Recording:
     items: list[Item] = field(default_factory=list)
     reader: Reader = field(default_factory=Reader)
     dropped: int = 0  # messages that the dispatcher dropped because this reader was too slow
+    lacks: str = ""  # the events that its source has not
 
     def add(self, events: Iterable[Event], dropped: int = 0) -> None:
         self.items += self.reader.read(events)

@@ -9,6 +9,7 @@ from operator import neg
 from typing import Any, NamedTuple
 
 from gt.dispatcher.tables import Client, KindPlans, TracePlans
+from gt.ops.collective import kept_by
 from gt.ops.table import Kind
 from gt.program import Program, wire
 from gt.program.code import Encoded, Form, freed_id, is_free
@@ -192,7 +193,8 @@ class InstructionLog:
             if kind is not None:
                 ids = ins[Form.of(kind).results]
                 result = ",".join(f"{client}_{id}" for id in ids)
-                sent.append(SentOp(run.serial, ids, f"op={kind.row.name} result={result}"))
+                rule = f" bytes={sum(s.nbytes for s in kind.outs)} rule={kept}" if (kept := kept_by(kind)) else ""
+                sent.append(SentOp(run.serial, ids, f"op={kind.row.name} result={result}{rule}"))
                 yield at, text("WORKER_SEND", who, "WorkerOp", sent[-1].text)
         for get in run.gets:
             sent.append(SentOp(run.serial, (), f"op=read result={client}_{get.id}"))

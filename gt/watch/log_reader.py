@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gt.errors import GTError
 from gt.transport.events import Received, Sent, Waited
 from gt.watch import capture
 from gt.watch.events import Activity, Recording, meaning_of, typed
 
+LACKS = "lines of the script, uploads, traces and compilations"  # which no line of a log has
 LINE = re.compile(r"\[TAPE (\d+\.\d{3})s\] (\w+) +\| (.*?) +\| (\w+) +\| (.*)")
 
 
@@ -19,8 +22,8 @@ class _Log:
     """The state of reading a log."""
 
     def __init__(self) -> None:
-        self.recording = Recording()
-        self.sent: dict[str, deque[tuple[float, str, str]]] = {}  # by worker: time, op and result
+        self.recording = Recording(lacks=LACKS)
+        self.sent: dict[str, deque[tuple[float, dict[str, str]]]] = {}  # by worker: time, and the op, result and other words
         self.asked: dict[str, deque[tuple[float, str]]] = {}  # by client: time, and arity of the op
         self.ended: dict[str, float] = {}  # by worker: end of its last instruction
         self.serial: dict[str, int] = {}
@@ -37,8 +40,9 @@ class _Log:
                 if sort != "FreeOp":
                     self.asked.setdefault(who, deque()).append((at, sort))
             case "WORKER_SEND":
-                words = dict(word.partition("=")[::2] for word in details.split())
-                self.sent.setdefault(who, deque()).append((at, words.get("op", ""), words.get("result", "")))
+                named, _, rule = details.partition(" rule=")
+                words = {**dict(word.partition("=")[::2] for word in named.split()), "rule": rule}
+                self.sent.setdefault(who, deque()).append((at, words))
                 client = words.get("result", "").partition(",")[0].rpartition("_")[0]
                 before = self.runs.get(who)
                 if before is None or before[:2] != (client, at):
@@ -64,13 +68,17 @@ class _Log:
     def _done(self, at: float, worker: str) -> None:
         if not self.sent.get(worker):
             return
-        began, op, result = self.sent[worker].popleft()
+        began, words = self.sent[worker].popleft()
         start = max(began, self.ended.get(worker, 0.0))
         self.ended[worker] = at
-        client, _, id = result.partition(",")[0].rpartition("_")
+        client, _, id = words.get("result", "").partition(",")[0].rpartition("_")
         number = int(id) if id.lstrip("-").isdecimal() else 0
         work = Activity(worker, client, "", "", start, max(0.0, at - start), number)
-        self.recording.items.append(typed(meaning_of(op), work))
+        meaning = meaning_of(words.get("op", ""))
+        if words["rule"]:
+            nbytes = words.get("bytes", "")
+            meaning = replace(meaning, rule=words["rule"], nbytes=int(nbytes) if nbytes.isdecimal() else 0)
+        self.recording.items.append(typed(meaning, work))
 
     def _answered(self, at: float, client: str, sort: str) -> None:
         asked = self.asked.get(client, deque())

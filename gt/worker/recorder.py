@@ -10,6 +10,7 @@ from operator import sub
 from typing import Any
 
 from gt.ops import Kind
+from gt.ops.collective import kept_by
 from gt.program.code import first_result, number_of, tag_of
 from gt.transport.events import (
     BEGIN,
@@ -333,22 +334,12 @@ class Recorder:
         return WorkerReport((*compiled, *last, *spans)) if compiled or last or spans else None
 
 
-def keeping(rule: tuple) -> str:
-    """A rule by which a gathered tensor could have stayed sharded, as `all_gather` has it, in words."""
-    if not rule:
-        return ""
-    op, signal, which, axes = rule
-    layouts = ", ".join(f"Shard({axis})" if axis >= 0 else "Replicate()" for axis in axes)
-    under = f" under the signal {signal}" if signal else ""
-    return f"{op}{under} takes its operand {which + 1} sharded if its operands are laid out as ({layouts})"
-
-
 def meaning(number: int, ready: Any) -> Meaning:
     """The meaning of a number for observers."""
     program, kind = getattr(ready, "program", None), getattr(ready, "kind", None)
     if program is None and kind is not None:
         nbytes = sum(s.nbytes for s in kind.outs)
-        group, rule = tuple(kind.settings.get("group", ())), keeping(kind.settings.get("rule", ()))
+        group, rule = tuple(kind.settings.get("group", ())), kept_by(kind)
         return Meaning(number, kind.row.name, kind.row.group, kind.signal, nbytes, group, rule=rule)
     if program is None:
         return Meaning(number, ready.title, "free")

@@ -131,6 +131,7 @@ class Shell:
         self._take(self._read(self.dispatcher.join(join, timeout)))
         if self.core.index < 0:
             raise ConnectionFailed(f"the dispatcher at {self.address} refused this worker")
+        self.reporter.start()
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve until the end. A kernel failure that made the device unusable is reported, and ends this worker."""
@@ -391,9 +392,9 @@ class Shell:
             self.peers.send(index, peer, mail, hosts.get(index) == hosts.get(self.core.index))
 
     def close(self) -> None:
-        self.reporter.close()
         self.peers.close()
         self.dispatcher.close()
         self.clients.close()
         if self.inbox is not None:
             self.inbox.close()
+        self.reporter.close()  # the last, as the end of its connection is the end of this worker to the dispatcher

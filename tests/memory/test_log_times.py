@@ -16,10 +16,12 @@ import pytest
 import gt
 from gt.testing import cluster
 from gt.testing.cluster import Cluster
+from gt.watch.doctor import diagnose, text
 from gt.watch.events import Activity
 from gt.watch.log import InstructionLog
 from gt.watch.log_file import LogThread, prepared
-from gt.watch.log_reader import read_log
+from gt.watch.log_reader import read, read_log
+from gt.watch.stats import amount
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE", "GT_AUTO_COMPILE")
 SLOW = 0.004
@@ -73,6 +75,27 @@ def loop() -> None:
     for _ in range(STEPS):
         x = (((x * a + 1).tanh() - a) * a + 1).abs() * a
     x.numpy()
+
+
+@pytest.mark.parametrize("steps", [5, 60])  # one by one, and replayed
+def test_the_doctor_lists_gathers_of_a_log_with_their_rule_and_names_the_events_that_a_log_lacks(
+    tmp_path: Path, steps: int
+) -> None:
+    with cluster(2, engine="numpy") as made:
+        gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+        with gt.signal("rows"):
+            x = gt.tensor(np.eye(64, dtype="float32"))
+        w = gt.tensor(np.ones((64, 64), "float32"))
+        made.settle()
+        with logged(made, tmp_path / "ops.log"):
+            for _ in range(steps):
+                (w @ x).sum().item()
+                gt.linalg.inv(x).sum().item()  # needs all of it
+    told = read(tmp_path / "ops.log")
+    [found] = [finding for finding in diagnose(told) if finding.sort == "gathers"]
+    assert found.text.startswith(f"{steps} times a tensor was gathered ({amount(2 * steps * 64 * 64 * 4)} in all")
+    assert found.advice.startswith("matmul takes its operand 2 sharded if its operands are laid out as (Replicate(), Shard(1))")
+    assert text(told).endswith("has no lines of the script, uploads, traces and compilations: `gt trace` captures them.")
 
 
 @pytest.mark.parametrize("engine", ["numpy", "pytorch"])

@@ -299,6 +299,23 @@ def test_a_trace_that_breaks_is_told_with_its_reason():
     assert last.found >= 1 and last.hits >= 5 and last.saved > 20
 
 
+def test_a_client_that_ends_tells_its_last_events():
+    seen = list[e.AnyEvent]()
+    with cluster(1) as made:
+        made.hub.parties["observer"] = lambda mail: seen.extend(getattr(mail.message, "events", ())) or []  # type: ignore
+        made.hub.post("observer", Mail("dispatcher", e.Subscribe(VERSION, e.SAMPLED)))
+        made.hub.deliver()
+        session = here().session
+        session.reports.due = float("inf")  # as if the last report were a moment ago
+        for _ in range(3):
+            gt.ones(2).numpy()
+        assert not any(isinstance(event, e.Waited) for event in seen)
+        session.close()
+        made.hub.deliver()
+        assert sum(event.count for event in seen if isinstance(event, e.Waited)) == 3
+        HERE.scope = Scope(made.session())
+
+
 def test_clients_shares_are_of_the_work_that_was_done():
     seen = Recording()
     for client, seconds in (("a", 3.0), ("b", 1.0)):

@@ -85,6 +85,18 @@ def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, t
     assert script.ended() == 0
 
 
+def test_the_instruction_log_names_an_op_that_does_not_end(processes: Processes, tmp_path: Path) -> None:
+    _, port = processes.server(GT_INSTRUCTION_LOG="ops.log")
+    processes.worker(port)
+    long = "import sys, gt; gt.connect(sys.argv[1]); x = gt.ones(4000, 4000, dtype=gt.int64); (x.abs() @ x).numpy()"
+    script = processes.script(long, f"localhost:{port}")  # (products of integers are not BLAS': it takes a minute)
+    log = tmp_path / "ops.log"
+    until(lambda: "STALLED" in log.read_text() or script.popen.poll() is not None, 10, "the op that does not end")
+    [line] = [line for line in log.read_text().splitlines() if "STALLED" in line]
+    assert line == log.read_text().splitlines()[-1]
+    assert re.search(r"STALLED +\| \S+ +\| WorkerOp +\| op=matmul result=\S+ seconds=[2-9]\.\d$", line), line
+
+
 def test_verbose_prints_addresses_arrivals_and_departures(processes: Processes) -> None:
     err = auto(processes, GT_VERBOSE="1").err
     assert "gt-server: listening at ipc://" in err and "gt-server: client " in err

@@ -27,6 +27,13 @@ while True:
     x = x @ x * 256
     x.sum().item()
 """
+STUCK = """
+import sys, gt
+gt.connect(sys.argv[1])
+x = gt.ones(4000, 4000, dtype=gt.int64)  # (products of integers are not BLAS': one takes a minute)
+print("works", flush=True)
+(x @ x).numpy()
+"""
 MOVES = re.compile(rb"\x1b\[(\d+);(\d+)H|\x1b\[(\d+)C|\r|\n")  # of the cursor: to a place, to the right, to a line's beginning
 CODES = re.compile(rb"\x1b(\[[0-9;?<=>$ ]*[A-Za-z~]|[()][A-Z0-9]|[=>]|\][^\x07]*\x07|P[^\x1b]*\x1b\\)")
 
@@ -93,6 +100,13 @@ class Terminal:
     def press(self, keys: bytes) -> None:
         os.write(self.fd, keys)
 
+    def quits(self) -> None:
+        self.press(b"q")
+        while self.read(0.2):
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0 and not self.too_wide, self.too_wide
+
 
 def test_gt_top_shows_running_work_within_80_columns_and_quits_by_a_key(processes: Processes) -> None:
     _, port = processes.server()
@@ -103,14 +117,41 @@ def test_gt_top_shows_running_work_within_80_columns_and_quits_by_a_key(processe
         shown = top.shows(r"matmul \d\d%")
         assert re.search(r"gt top +localhost:\d+ +1 workers, 1 clients", shown), shown
         assert re.search(r"█.* \d+% q +\d+ +[\d.]+ [kMG]?B", shown), shown
+        top.press(b"s")
+        top.shows("by busy")
+        top.press(b"f")
+        top.shows(r"by busy +client \S+:\d+")
+        top.press(b"f")
+        top.shows(r"by busy *\n")
         top.press(b"\r")
         assert "numpy on cpu" in top.shows("executes")
         top.press(b"p")
         top.shows("PAUSED")
-        top.press(b"q")
-        while top.read(0.2):
-            pass
-        _, status = os.waitpid(top.pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0 and not top.too_wide, top.too_wide
+        top.quits()
+    finally:
+        os.close(top.fd)
+
+
+def test_gt_top_shows_the_stack_of_a_stuck_worker_chosen_by_arrows(processes: Processes) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--id", "first")
+    processes.worker(port, "--id", "second")
+    processes.script(STUCK, f"localhost:{port}").says("works")
+    top = Terminal(sys.executable, "-P", "-m", "gt.scripts.top", "--port", str(port))
+    try:
+        top.shows(r"2 workers, 1 clients")
+        top.press(b"\r")
+        down, up = b"\x1b[B", b"\x1b[A"
+        for _ in range(30):  # until the one of both is chosen that has the product
+            for key, chosen in ((up, r"> first.*\n  second"), (down, r"  first.*\n> second")):
+                top.press(key)
+                top.shows(chosen)
+                if top.read(2) and "executes matmul" in top.text():
+                    break
+            else:
+                continue
+            break
+        assert "in execute" in top.shows(r"executes matmul for [1-9]\d*\.\d s[^>]*File ")
+        top.quits()
     finally:
         os.close(top.fd)
