@@ -102,6 +102,12 @@ class ClientReports:
         if events:
             session.link.tell(WorkerReport(events))
 
+    def end(self) -> None:
+        """Send the last events of a session, while it has a connection."""
+        if not self.session.lost:
+            with self.session.lock:
+                self.send(self.clock())
+
     def _add(self, event: Any) -> None:
         if len(self.events) < MAX_HELD:
             self.events.append(event)

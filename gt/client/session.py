@@ -46,6 +46,7 @@ AHEAD = 64  # instructions after a read that are searched for the first one of a
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
     next_id: Callable[[], int]  # a new id
     reports: ClientReports | None = None  # set while this client is observed
+    abandoned = False  # whether it belongs to the process that forked this one
 
     def __init__(self, link: Link, name: str, tracing: bool = True) -> None:
         self.link, self.name = link, name
@@ -212,8 +213,6 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.flush(wait=False)
             self._await(lambda: bool(self.window.asked) and crowded())
 
-    abandoned = False  # whether it belongs to the process that forked this one
-
     # Reading
 
     def reply(self, pending: Reply | None = None) -> Reply:
@@ -377,11 +376,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def close(self) -> None:
         if not self.closed:
-            if self.reports is not None and not self.lost:
-                with self.lock:
-                    self.reports.send(self.reports.clock())  # the events since the last report
-            self.closed, self.limit = True, 0  # every further op calls `due`, which raises
-            self.emit, self.ended, self.user = _nothing, True, None
+            self.reports.end() if self.reports is not None else None
+            self.closed = self.ended = True
+            self.limit, self.emit, self.user = 0, _nothing, None  # every further op calls `due`, which raises
             self.link.close()
             self.replies.end(lambda: errors.SessionLost("the session is closed"))
 

@@ -31,7 +31,7 @@ from gt.transport.events import (
 )
 from gt.transport.messages import Run
 from gt.worker.programs.ticks import Ticks
-from gt.worker.sampling import Sampling
+from gt.worker.run_sample import RunSample
 
 BEGUN = (BEGIN, 0)
 MAX_UNREPORTED = (
@@ -41,7 +41,7 @@ GAP, LONGEST = 0.01, 0.1  # seconds between two runs, and of runs, that are time
 
 
 @dataclass(slots=True)
-class Stretch:
+class WholeRuns:
     """Successive runs of one client that are timed together."""
 
     client: str
@@ -99,7 +99,7 @@ class Columns:
         self.last = ends[-1] if ends else before
         return code, ends, before
 
-    def spans(self, client: str, stretch: Stretch | None = None) -> Spans | None:
+    def spans(self, client: str, stretch: WholeRuns | None = None) -> Spans | None:
         """Remove and return all entries as a message, and those of an unfinished stretch. It is made column by column: the
         worker's thread waits meanwhile."""
         n = len(self.ends)
@@ -146,15 +146,15 @@ class Recorder:
         self.waiting: dict[str, float] = {}  # by client: start of the collective that its run waits for
         self.spent: dict[str, tuple[float, float]] = {}  # by client: seconds since its last entry, and in its preempted program
         self.whole: dict[str, int] = {}  # by client: instructions of the current run that are timed as a whole
-        self.stretch: Stretch | None = None  # of the last runs that were timed as a whole
-        self.sampling = Sampling()
+        self.stretch: WholeRuns | None = None  # of the last runs that were timed as a whole
+        self.sampling = RunSample()
         self.last: list[Spans] = []  # of departed clients
         self.lock = threading.Lock()
 
     def listen(self, asked: Listen) -> None:
         """Set the levels of detail. Meanings are sent again, as there may be a new observer."""
         with self.lock:
-            self.level, self.levels, self.sampling = asked.level, dict(asked.clients), Sampling()
+            self.level, self.levels, self.sampling = asked.level, dict(asked.clients), RunSample()
             for columns in self.columns.values():
                 columns.met.clear()
 
@@ -289,7 +289,7 @@ class Recorder:
             found = self.stretch
             if found is None or found.client != client or began - found.stop > GAP or now - found.start > LONGEST:
                 self._end_stretch()
-                found = self.stretch = Stretch(client, began)
+                found = self.stretch = WholeRuns(client, began)
             found.seconds, found.count, found.stop = found.seconds + now - began, found.count + count, now
             if self.of(client) >= EVERY:
                 self._end_stretch()

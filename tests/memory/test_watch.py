@@ -27,7 +27,7 @@ from gt.watch.log_file import LogThread
 from gt.watch.shares import by_client, seconds_by_group, shares
 from gt.worker.programs.ticks import Ticks
 from gt.worker.recorder import Recorder
-from gt.worker.sampling import FIRST, INSTRUCTION, RUN, SHARE, Sampling
+from gt.worker.run_sample import FIRST, INSTRUCTION, RUN, SHARE, RunSample
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
@@ -208,7 +208,7 @@ def test_nothing_is_recorded_unless_someone_listens_and_of_others_nothing():
         assert made.workers[0].recorder is None and here().session.reports is None
 
 
-class FirstRun(Sampling):
+class FirstRun(RunSample):
     """Only the first run is in the sample."""
 
     def draw(self, instructions: int) -> bool:
@@ -217,7 +217,7 @@ class FirstRun(Sampling):
 
 
 def test_runs_outside_the_sample_are_told_with_their_time_and_divided_as_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gt.worker.recorder.Sampling", FirstRun)
+    monkeypatch.setattr("gt.worker.recorder.RunSample", FirstRun)
     with cluster(1) as made:
         slow(made, "exp", 0.02)
         x = gt.ones(2)
@@ -238,7 +238,7 @@ def test_runs_of_one_client_are_timed_together_until_another_s_a_pause_or_a_time
     recorder = Recorder(lambda: now[0], lambda: None, Ticks())
     recorder.listen(e.Listen(e.SAMPLED))
     drawn = iter([False, False, False, True, False, False])
-    monkeypatch.setattr(Sampling, "draw", lambda self, instructions: next(drawn))
+    monkeypatch.setattr(RunSample, "draw", lambda self, instructions: next(drawn))
 
     def run(client: str, pause: float, seconds: float) -> None:
         one = Run(client, 1, (), [(7, 1, 2), (7, 2, 3)])
@@ -265,7 +265,7 @@ def test_runs_of_one_client_are_timed_together_until_another_s_a_pause_or_a_time
 
 
 def test_every_run_has_the_same_chance_and_timing_takes_a_bounded_share() -> None:
-    sampling, met = Sampling(), Counter[int]()
+    sampling, met = RunSample(), Counter[int]()
     took = cost = 0.0
     lengths = (2, 300)  # in turns: a draw in any rhythm would meet one of them alone
     for i in range(200_000):
@@ -280,7 +280,7 @@ def test_every_run_has_the_same_chance_and_timing_takes_a_bounded_share() -> Non
 
 
 def test_where_instructions_take_long_all_runs_are_timed() -> None:
-    sampling = Sampling()
+    sampling = RunSample()
     for _ in range(5000):
         assert sampling.draw(20)
         sampling.seconds += 20 * 1e-3

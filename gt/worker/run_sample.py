@@ -9,7 +9,7 @@ HALF = 1 << 10  # runs after which the work so far counts half
 MOST = (1 << 31) - 1
 
 
-class Sampling:
+class RunSample:
     """Each run has the same chance, whatever its instructions, so that the timed runs represent all of them, and successive
     runs are drawn independently, as programs repeat in some rhythm. Where instructions take long, all runs are timed."""
 
