@@ -46,9 +46,10 @@ class WholeRuns:
 
     client: str
     start: float
-    seconds: float = 0.0  # without the pauses between them
-    count: int = 0
-    stop: float = 0.0
+    seconds: float  # without the pauses between them
+    count: int  # of their instructions
+    stop: float
+    runs: int = 1
 
     def entries(self) -> tuple[tuple[tuple, float], ...]:
         """As entries of Columns, without pauses."""
@@ -147,14 +148,14 @@ class Recorder:
         self.spent: dict[str, tuple[float, float]] = {}  # by client: seconds since its last entry, and in its preempted program
         self.whole: dict[str, int] = {}  # by client: instructions of the current run that are timed as a whole
         self.stretch: WholeRuns | None = None  # of the last runs that were timed as a whole
-        self.sampling = RunSample()
+        self.sample = RunSample()
         self.last: list[Spans] = []  # of departed clients
         self.lock = threading.Lock()
 
     def listen(self, asked: Listen) -> None:
         """Set the levels of detail. Meanings are sent again, as there may be a new observer."""
         with self.lock:
-            self.level, self.levels, self.sampling = asked.level, dict(asked.clients), RunSample()
+            self.level, self.levels, self.sample = asked.level, dict(asked.clients), RunSample()
             for columns in self.columns.values():
                 columns.met.clear()
 
@@ -186,18 +187,21 @@ class Recorder:
     def watch(self, run: Run, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
         """The same instructions, each timed from its yield to the request for the next one; or, for a run outside the sample,
         timed as a whole."""
-        level = self.of(run.client)
-        self.whole.pop(run.client, None)
+        client, sample = run.client, self.sample
+        level = self.levels.get(client, self.level)
         if level == OFF:
             return code
-        sampled = level >= EVERY or self.sampling.draw(len(run.code))
-        columns = self._columns(run.client)
-        if sampled and len(columns.ends) < MAX_UNREPORTED:
-            if level < INSIDE:
-                return self._timed(columns, kinds, code)
-            return self._timed_inside(columns, kinds, code, self.sync if level == EXACT else None)
-        self.whole[run.client] = len(run.code)
-        return code
+        if level == SAMPLED and sample.skip:
+            sample.skip -= 1
+            self.whole[client] = len(run.code)
+            return code
+        columns = self._columns(client)
+        if len(columns.ends) >= MAX_UNREPORTED:
+            self.whole[client] = len(run.code)
+            return code
+        if level < INSIDE:
+            return self._timed(columns, kinds, code)
+        return self._timed_inside(columns, kinds, code, self.sync if level == EXACT else None)
 
     def _timed(self, columns: Columns, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
         clock, met, add, end = self.clock, columns.met, columns.code.append, columns.ends.append
@@ -235,15 +239,17 @@ class Recorder:
     def begin(self, client: str) -> None:
         """A run begins, or continues after a preemption or a collective."""
         now = began = self.began = self.clock()
+        if client in self.whole:
+            self.ticks.note = None
+            return
         if client in self.spent:
             since, called = self.spent.pop(client)
             began, self.began = now - since, now - called
         elif client in self.waiting:
             began = self.began = self.waiting.pop(client)
         level = self.of(client)
-        inside = level >= INSIDE and client not in self.whole
-        self.ticks.note = self._note(self._columns(client)) if inside else None
-        if level != OFF and client not in self.whole:
+        self.ticks.note = self._note(self._columns(client)) if level >= INSIDE else None
+        if level != OFF:
             if self.stretch is not None:
                 with self.lock:
                     self._end_stretch()
@@ -266,12 +272,15 @@ class Recorder:
 
     def end(self, run: Run, broken: list[int]) -> None:
         client = run.client
+        level = self.levels.get(client, self.level)
         if client in self.whole:
             self._stretch(client)
             del self.whole[client]
-        elif self.of(client) == SAMPLED:
-            self.sampling.seconds += self.clock() - self.began
-        if self.of(client) < EVERY:
+        elif level == SAMPLED:
+            with self.lock:
+                self.sample.add(self.clock() - self.began, len(run.code))
+                self.sample.next()
+        if level < EVERY:
             return
         columns = self._columns(client)
         columns.broken.extend(broken)
@@ -284,19 +293,23 @@ class Recorder:
         """Add the instructions since the run began or continued to a stretch; the first time it has their number."""
         began, now, count = self.began, self.clock(), self.whole[client]
         self.whole[client] = 0
-        self.sampling.seconds += now - began
         with self.lock:  # a report may be taking it
             found = self.stretch
             if found is None or found.client != client or began - found.stop > GAP or now - found.start > LONGEST:
                 self._end_stretch()
-                found = self.stretch = WholeRuns(client, began)
-            found.seconds, found.count, found.stop = found.seconds + now - began, found.count + count, now
-            if self.of(client) >= EVERY:
+                self.columns.setdefault(client, Columns())
+                self.stretch = WholeRuns(client, began, now - began, count, now)
+            else:
+                found.seconds += now - began
+                found.count += count
+                found.stop = now
+                found.runs += 1
+            if self.levels.get(client, self.level) >= EVERY:
                 self._end_stretch()
 
     def _end_stretch(self) -> None:
         """Add a stretch to the entries of its client; its other instructions follow. The worker's thread has the lock."""
-        ended, self.stretch = self.stretch, None
+        ended = self._take_stretch()
         columns = self.columns.get(ended.client) if ended is not None else None
         if ended is None or columns is None:
             return
@@ -305,6 +318,13 @@ class Recorder:
                 columns.add(entry, end)
         else:
             columns.dropped += ended.count
+
+    def _take_stretch(self) -> WholeRuns | None:
+        """Remove and return the stretch, if there is one. The caller has the lock."""
+        ended, self.stretch = self.stretch, None
+        if ended is not None:
+            self.sample.add(ended.seconds, ended.count, ended.runs)
+        return ended
 
     def read(self, client: str, id: int, nbytes: int, began: float) -> None:
         """A tensor was sent to its client."""
@@ -325,8 +345,7 @@ class Recorder:
             compiled = self.compiled[:]
             del self.compiled[: len(compiled)]
             last, self.last = self.last, []
-            ended, self.stretch = self.stretch, None
-            spans = []
+            ended, spans = self._take_stretch(), []
             for client, columns in self.columns.items():
                 own = ended if ended is not None and ended.client == client else None
                 if (found := columns.spans(client, own)) is not None:

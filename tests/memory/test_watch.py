@@ -27,7 +27,7 @@ from gt.watch.log_file import LogThread
 from gt.watch.shares import by_client, seconds_by_group, shares
 from gt.worker.programs.ticks import Ticks
 from gt.worker.recorder import Recorder
-from gt.worker.run_sample import FIRST, INSTRUCTION, RUN, SHARE, RunSample
+from gt.worker.run_sample import INSTRUCTION, RUN, SHARE, RunSample
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
@@ -211,9 +211,8 @@ def test_nothing_is_recorded_unless_someone_listens_and_of_others_nothing():
 class FirstRun(RunSample):
     """Only the first run is in the sample."""
 
-    def draw(self, instructions: int) -> bool:
-        self.runs += 1
-        return self.runs == 1
+    def next(self) -> None:
+        self.skip = 1 << 30
 
 
 def test_runs_outside_the_sample_are_told_with_their_time_and_divided_as_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,8 +236,8 @@ def test_runs_of_one_client_are_timed_together_until_another_s_a_pause_or_a_time
     now = [100.0]
     recorder = Recorder(lambda: now[0], lambda: None, Ticks())
     recorder.listen(e.Listen(e.SAMPLED))
-    drawn = iter([False, False, False, True, False, False])
-    monkeypatch.setattr(RunSample, "draw", lambda self, instructions: next(drawn))
+    recorder.sample.skip = 3
+    monkeypatch.setattr(RunSample, "next", lambda sample: setattr(sample, "skip", 2))
 
     def run(client: str, pause: float, seconds: float) -> None:
         one = Run(client, 1, (), [(7, 1, 2), (7, 2, 3)])
@@ -264,26 +263,31 @@ def test_runs_of_one_client_are_timed_together_until_another_s_a_pause_or_a_time
     ]  # fmt: skip
 
 
-def test_every_run_has_the_same_chance_and_timing_takes_a_bounded_share() -> None:
-    sampling, met = RunSample(), Counter[int]()
+@pytest.mark.parametrize("lengths", [(2, 300), (2, 2, 2, 300), (5,), (40, 2000)])
+def test_every_run_has_the_same_chance_and_timing_takes_a_bounded_share(lengths: tuple[int, ...]) -> None:
+    """A sample in any rhythm would meet some of the runs alone, which are of these lengths in turns."""
+    sample, met = RunSample(), Counter[int]()
     took = cost = 0.0
-    lengths = (2, 300)  # in turns: a draw in any rhythm would meet one of them alone
     for i in range(200_000):
-        length = lengths[i % 2]
-        took += length * 1e-6
-        if sampling.draw(length):
-            met[length] += 1
-            cost += RUN + length * INSTRUCTION
-        sampling.seconds += length * 1e-6
-    assert 0.9 < met[2] / met[300] < 1.1 and min(met.values()) > 300
-    assert cost < 1.2 * SHARE * (FIRST + took)
+        length, later = lengths[i % len(lengths)], i > 100_000  # not among the first, of which more are timed
+        took += length * 1e-6 * later
+        sample.add(length * 1e-6, length)
+        if sample.skip:
+            sample.skip -= 1
+        else:
+            met[i % len(lengths)] += 1
+            cost += (RUN + length * INSTRUCTION) * later
+            sample.next()
+    assert min(met.values()) > 100 and max(met.values()) < 1.3 * min(met.values()), met
+    assert cost == pytest.approx(SHARE * took, rel=0.2)
 
 
 def test_where_instructions_take_long_all_runs_are_timed() -> None:
-    sampling = RunSample()
+    sample = RunSample()
     for _ in range(5000):
-        assert sampling.draw(20)
-        sampling.seconds += 20 * 1e-3
+        assert not sample.skip
+        sample.add(20 * 1e-3, 20)
+        sample.next()
 
 
 def test_a_trace_that_breaks_is_told_with_its_reason():
