@@ -15,7 +15,7 @@ from gt.program.code import first_result, is_client_kind
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION, Batch
 
-REPORT_INTERVAL = 0.2  # seconds between reports
+SAMPLE_INTERVAL, REPORT_INTERVAL = 0.5, 0.2  # seconds between reports: of a sample, of all events
 MAX_HELD = 1 << 10  # most events, and batches, kept for the next report
 MAX_LINES = 1 << 16  # results whose lines one event has
 SAMPLED = 1 << 15  # bytes at either end of an array, and as many between, in its fingerprint
@@ -84,7 +84,7 @@ class ClientReports:
 
     def send(self, now: float) -> None:
         """Send the events since the last report."""
-        self.due = now + REPORT_INTERVAL
+        self.due = now + (REPORT_INTERVAL if self.level >= EVERY else SAMPLE_INTERVAL)
         self._flush_lines()
         waits, self.waits = self.waits, {}
         for line, (began, seconds, nbytes, count) in waits.items():

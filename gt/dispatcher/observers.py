@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gt.dispatcher.batch_notes import BatchNotes
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
@@ -19,7 +20,6 @@ from gt.transport.events import (
     EVERY,
     INSIDE,
     OFF,
-    SMALL,
     WINDOW,
     AnyEvent,
     Compiled,
@@ -29,9 +29,7 @@ from gt.transport.events import (
     Listen,
     Loaded,
     Placed,
-    Received,
     Seen,
-    Sent,
     Spans,
     Stalled,
     State,
@@ -117,7 +115,7 @@ class Observers:
         self.left: dict[str, Client] = {}  # recently departed clients, by name: workers' reports arrive later
         self.on = self.sends = local is not None  # whether batches, and parts of them sent to workers, are told
         self.crowded = False  # whether an observer's events should be sent at once, before more of them are dropped
-        self.received: dict[str, tuple[int, int, int]] = {}  # by client: unreported batches, their instructions, last serial
+        self.notes = BatchNotes()  # of batches that are not reported yet
         self.every = False  # whether an observer wants to know of every run, not of a sample
 
     # Subscriptions
@@ -188,7 +186,7 @@ class Observers:
         if self.there.pop(peer, None) is None:
             return []
         if not self.there:
-            self.received.clear()
+            self.notes.clear()
         self.on = self.local is not None or bool(self.there)
         self.every = any(o.level >= EVERY for o in self.there.values())
         self.sends = self.every or self.local is not None
@@ -261,28 +259,30 @@ class Observers:
         numbers = numbers_of(batch.code)
         n = len(numbers) - count_frees(numbers)
         if self.every:
-            self.tell(client, Received(client.label, batch.serial, self.clock(), n), SMALL)
+            self._note(client, batch.serial, n)
         else:  # a few additions: an event for each batch would cost more than the batch's own bookkeeping
-            batches, before, _ = self.received.get(client.name, (0, 0, 0))
-            self.received[client.name] = (batches + 1, before + n, batch.serial)
+            self.notes.count(client.name, batch.serial, n)
         if client.signals:
             self._results(client, batch.code, set(numbers))
 
+    def _note(self, client: Client, serial: int, instructions: int, worker: int = -1) -> None:
+        """A batch was received, or sent to a worker."""
+        if self.notes.add(client.name, (serial, self.clock(), instructions, worker)) > PENDING // 4:
+            self.crowded = True
+
     def _tell_received(self) -> None:
-        """Report the batches that were only counted."""
-        received, self.received = self.received, {}
-        for name, (batches, n, serial) in received.items():
-            client = self.tables.clients.get(name) or self.left.get(name)
-            if client is not None:
-                self.tell(client, Received(client.label, serial, self.clock(), n, batches), SMALL)
+        """Report the batches that were only counted or noted."""
+        known = {**self.left, **self.tables.clients}
+        labels = {name: client.label for name, client in known.items()}
+        for name, event in self.notes.take(labels, self.tables.workers, self.clock()):
+            self.tell(known[name], event)
 
     def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
-        now = self.clock()
         for worker, run in runs:
             if self.local is not None:
                 self.local("run", worker.name, (client, run))
             if self.every:
-                self.tell(client, Sent(client.label, run.serial, worker.name, now, len(run.code)), SMALL)
+                self._note(client, run.serial, len(run.code), worker.index)
 
     def _results(self, client: Client, code: Iterable[tuple], numbers: Iterable[int]) -> None:
         """Report the layout of results with a signal, once for each signal, spec and layout. `numbers` are those in `code`."""

@@ -28,7 +28,7 @@ from gt.transport.sockets import FIRST, LAST, open_socket
 QUEUE = 1 << 16  # most messages queued for one peer
 TICK = 2.0  # seconds between checks for long waits
 PEERS_INTERVAL = 0.5  # seconds between two Peers messages while other messages wait
-EVENTS_INTERVAL = 0.1  # seconds between two messages to an observer
+SAMPLES_INTERVAL, EVENTS_INTERVAL = 0.25, 0.1  # seconds between two messages to an observer: of a sample, of all events
 UNREAD = 32  # most messages of one peer in the receive queue
 MAX_LAST_MESSAGES = 1 << 12  # most messages that are read of a disconnected client
 REMOVE_SECONDS = 60.0  # seconds after a worker's loss in which its sockets are removed once nobody listens on them
@@ -112,7 +112,7 @@ class Server:
         client's batch."""
         now = time.monotonic()
         if now >= self.send_events_at or self.core.observers.crowded:
-            self.send_events_at = now + EVENTS_INTERVAL
+            self.send_events_at = now + (EVENTS_INTERVAL if self.core.observers.every else SAMPLES_INTERVAL)
             self._send(self.core.observers.flush())
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:

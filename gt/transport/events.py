@@ -1,6 +1,6 @@
 """Events for observers. Clients and workers record events while an observer is connected, the dispatcher adds its own and sends
 each observer the events that it may see; `gt.watch.events` reads them. A worker's instructions are packed in columns, as there
-may be a million a second; other events come once a batch, a read or a second."""
+may be a million a second, and so are batches; other events come once a read or a second."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Received(Event, frozen=True, tag=2):
 
 
 class Sent(Event, frozen=True, tag=3):
-    """The dispatcher sent a worker its part of a batch."""
+    """The dispatcher sent a worker its part of a batch. Not at SAMPLED."""
 
     client: str
     serial: int
@@ -193,6 +193,19 @@ class Placed(Event, frozen=True, tag=13):
     placement: str
 
 
+class Batches(Event, frozen=True, tag=14):
+    """Received and Sent of one client, in the order in which they happened, in columns: `serials` as int64, `times` as float64,
+    counts of `instructions` as int32, and the index of the worker, or -1 for Received, as int32. `names` are those of the
+    workers, by index."""
+
+    client: str
+    serials: bytes
+    times: bytes
+    instructions: bytes
+    workers: bytes
+    names: dict[int, str]
+
+
 SMALL = 256  # bytes of an event, a meaning or a line without its columns
 
 
@@ -204,6 +217,8 @@ def nbytes(event: Event) -> int:
             return SMALL * (1 + sum(1 + len(m.ops) for m in meanings)) + columns
         case Lines(_, ids, lines, table, sent):
             return SMALL * (1 + len(table)) + len(ids) + len(lines) + 16 * len(sent)
+        case Batches(_, serials, times, instructions, workers, names):
+            return SMALL * (1 + len(names)) + len(serials) + len(times) + len(instructions) + len(workers)
         case Traced(misses=misses):
             return SMALL * (1 + len(misses))
         case Compiled(text=text) | Stalled(text=text):
@@ -213,7 +228,22 @@ def nbytes(event: Event) -> int:
     return SMALL
 
 
-AnyEvent = Spans | Received | Sent | Waited | Loaded | Traced | Lines | Joined | Departed | Stalled | Compiled | State | Placed
+AnyEvent = (
+    Spans
+    | Batches
+    | Received
+    | Sent
+    | Waited
+    | Loaded
+    | Traced
+    | Lines
+    | Joined
+    | Departed
+    | Stalled
+    | Compiled
+    | State
+    | Placed
+)
 
 
 class Subscribe(Message, frozen=True, tag=40):

@@ -22,7 +22,7 @@ from gt.transport.peer_messages import Reached as Reached
 from gt.transport.peer_messages import StallQuery as StallQuery
 from gt.transport.peer_messages import Ways as Ways
 
-VERSION = 7
+VERSION = 8
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # factors of a client's weight
 WEIGHTS = (0.01, 100.0)  # the lowest and the highest weight of a client
 LIMIT = 64 << 20  # bytes of one message, without its frames

@@ -14,23 +14,23 @@ import zmq
 
 from gt.errors import ProtocolError
 from gt.transport.auth import Keys, reach
-from gt.transport.events import Listen
+from gt.transport.events import OFF, Listen
 from gt.transport.messages import decode, encode
 from gt.transport.sockets import open_socket
 from gt.transport.wake import Waker
 
-EVERY, SELDOM = 0.1, 0.2  # seconds between reports: of every instruction, of a sample
+INTERVALS = (0.5, 0.5, 0.2, 0.1, 0.1)  # seconds between reports, by their detail (events.OFF to EXACT)
 
 
 class Reporter:
-    """Sends the result of `collect` periodically while it is on, or while the last Listen on its own connection, a copy of the
-    process's, asks for reports. Its connection lives until the end: the dispatcher takes the end of a connection for the end
-    of its process."""
+    """Sends the result of `collect` periodically while it is to report, or while the last Listen on its own connection, a copy
+    of the process's, asks for reports. Its connection lives until the end: the dispatcher takes the end of a connection for
+    the end of its process."""
 
     def __init__(self, address: str, keys: Keys, identity: bytes, collect: Callable[[], Iterable[Any]]) -> None:
         self.address, self.keys, self.identity, self.collect = address, keys, identity, collect
         self.wanted = self.asked = self.closed = False
-        self.interval, self.waker = EVERY, Waker()
+        self.interval, self.waker = INTERVALS[OFF], Waker()
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -38,8 +38,9 @@ class Reporter:
         self.thread = threading.Thread(target=self._run, name="gt-reports", daemon=True)
         self.thread.start()
 
-    def on(self, wanted: bool, interval: float = EVERY) -> None:
-        self.wanted, self.interval = wanted, interval
+    def report(self, level: int) -> None:
+        """Report at this detail, or, if it is OFF, only while asked."""
+        self.wanted, self.interval = level > OFF, INTERVALS[level]
         self.waker.wake()
 
     def _run(self) -> None:

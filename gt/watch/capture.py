@@ -10,7 +10,7 @@ import msgspec
 
 from gt.errors import GTError, ProtocolError
 from gt.transport.checks import reported
-from gt.transport.events import BEGIN, Joined, Spans, Watched
+from gt.transport.events import BEGIN, Batches, Event, Joined, Spans, Watched
 from gt.watch.events import Recording, since
 
 MAGIC = b"GT capture 1\n"
@@ -74,10 +74,14 @@ def read(path: str | Path) -> Recording:
 
 
 def count(watched: Watched) -> int:
-    """The number of events in a message; each recorded instruction counts as one."""
-    return sum(_rows(e) if isinstance(e, Spans) else 1 for e in watched.events)
+    """The number of events in a message; each recorded instruction, and each batch received or sent, counts as one."""
+    return sum(_rows(e) for e in watched.events)
 
 
-def _rows(spans: Spans) -> int:
-    numbers = array("q", spans.numbers)
+def _rows(event: Event) -> int:
+    if isinstance(event, Batches):
+        return len(event.serials) // 8
+    if not isinstance(event, Spans):
+        return 1
+    numbers = array("q", event.numbers)
     return len(numbers) - numbers.count(BEGIN)

@@ -118,6 +118,8 @@ class Reader:
                 case Lines():
                     self._lines(event)
                     yield event
+                case wire.Batches():
+                    yield from batches(event)
                 case wire.Departed(name, _, _, index):
                     self.gone[name] = None  # workers may still report spans of a departed client
                     if index >= 0 or len(self.gone) > GONE:
@@ -166,6 +168,16 @@ class Reader:
                     yield done
                 elif isinstance(done, ProgramCall) and PART - id < len(done.ops):
                     yield OpInProgram(done, PART - id)
+
+
+def batches(event: wire.Batches) -> Iterator[wire.Received | wire.Sent]:
+    """The single events."""
+    columns = array("q", event.serials), array("d", event.times), array("i", event.instructions), array("i", event.workers)
+    for serial, at, instructions, worker in zip(*columns):
+        if worker < 0:
+            yield wire.Received(event.client, serial, at, instructions)
+        else:
+            yield wire.Sent(event.client, serial, event.names.get(worker, ""), at, instructions)
 
 
 def meaning_of(name: str) -> Meaning:

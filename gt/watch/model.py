@@ -22,7 +22,7 @@ from gt.watch.events import (
 from gt.watch.shares import by_client, seconds_by_group, shares
 
 WINDOW = 3.0  # seconds over which shares are computed
-REPORT_DELAY = 0.4  # seconds after which a worker's events have reached observers
+REPORT_DELAY = 0.8  # seconds after which a worker's events have reached observers
 MAX_ACTIVITIES = 20_000  # activities that are remembered
 MAX_PLACED = 1 << 12  # most names whose placement is remembered
 GONE = 64  # departed workers, and clients, that are remembered

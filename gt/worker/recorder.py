@@ -170,9 +170,9 @@ class Recorder:
         for table in (self.waiting, self.spent, self.whole):
             table.pop(client, None)
 
-    def samples(self) -> bool:
-        """Whether nobody wants to know of every instruction."""
-        return max(self.level, *self.levels.values(), OFF) < EVERY
+    def highest(self) -> int:
+        """The highest level of all clients."""
+        return max(self.level, *self.levels.values(), OFF)
 
     def of(self, client: str) -> int:
         return self.levels.get(client, self.level)

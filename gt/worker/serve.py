@@ -19,7 +19,7 @@ from gt.transport import process_memory
 from gt.transport.addresses import check_host, host_name, own_address
 from gt.transport.auth import NO_KEYS, WORKER, Keys, admit_users, role
 from gt.transport.debug_output import See
-from gt.transport.events import Listen, WorkerReport
+from gt.transport.events import OFF, Listen, WorkerReport
 from gt.transport.messages import (
     VERSION,
     Aborted,
@@ -47,7 +47,7 @@ from gt.transport.messages import (
 )  # fmt: skip
 from gt.transport.polling import Sources
 from gt.transport.process_memory import Inbox
-from gt.transport.reporting import EVERY, SELDOM, Reporter
+from gt.transport.reporting import Reporter
 from gt.transport.sockets import whole
 from gt.transport.wake import Waker
 from gt.worker.busy_time import BusyTime
@@ -92,7 +92,7 @@ class Shell:
         self._make_core(engine, batch, say)
         self._prepare_collectives(plain)
         self.turns = ClientTurns(self.core, time.perf_counter, self._take_in, self._interrupted, self._send)
-        self.state, self.state_at = StateReader(self.core, time.time, self._load), 0.0  # and the time of its next report
+        self.state = StateReader(self.core, time.time, self._load)
         self._join(name or f"{host_name()}-{os.getpid()}", timeout, advertise)
 
     def _open_sockets(self) -> None:
@@ -278,7 +278,7 @@ class Shell:
             self._meet()
         elif type(message) is Listen:
             recorder = self.core.recorder
-            self.reporter.on(recorder is not None, SELDOM if recorder is not None and recorder.samples() else EVERY)
+            self.reporter.report(recorder.highest() if recorder is not None else OFF)
 
     def _meet(self) -> None:
         """The set of workers has changed."""
@@ -358,11 +358,9 @@ class Shell:
 
     def _reports(self) -> list[WorkerReport]:
         """The recorded events and, twice a second, the state; called by the reporter's thread."""
-        found = [mail.message for mail in self.core.reports()]
-        if time.monotonic() > self.state_at:
-            self.state_at = time.monotonic() + 0.5
-            found.append(WorkerReport((self.state(),)))
-        return found
+        events = [event for mail in self.core.reports() for event in mail.message.events]
+        events += self.state.now_and_then()
+        return [WorkerReport(tuple(events))] if events else []
 
     def _release_memory(self) -> None:
         """Release cached memory after a client has left, once the worker is idle."""

@@ -14,6 +14,7 @@ from gt.worker.core import Worker
 from gt.worker.executor import InstructionExecutor
 from gt.worker.programs.compile import Ready
 
+INTERVAL = 0.45  # seconds between two states: each report of a sample, two a second, has one
 LONG = 1.0  # seconds in one instruction after which the stack is reported, too
 EXECUTE = InstructionExecutor.execute.__code__
 
@@ -44,7 +45,15 @@ class StateReader:
         self.gpu = gpu_meter(core.engine.device)
         self.thread = threading.main_thread().ident
         self.at: Any = None  # the instruction seen last, and the time it was first seen
-        self.since = 0.0
+        self.since = self.last = 0.0  # and the time of the last state
+
+    def now_and_then(self) -> tuple[State, ...]:
+        """The state, unless the last was a moment ago."""
+        now = self.clock()
+        if 0 <= now - self.last < INTERVAL:
+            return ()
+        self.last = now
+        return (self(),)
 
     def __call__(self) -> State:
         now = self.clock()

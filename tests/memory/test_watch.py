@@ -222,12 +222,14 @@ def test_runs_outside_the_sample_are_told_with_their_time_and_divided_as_the_sam
         x = gt.ones(2)
         made.settle()
         with recorded(made, e.SAMPLED) as seen:
+            began = time.time()
             for i in range(9):
                 (x + float(i)).exp().numpy()
+            took = time.time() - began
     timed = [w for w in seen.work if isinstance(w, OpActivity)]
     stretches = [w for w in seen.work if isinstance(w, StretchActivity)]
     assert [w.name for w in timed] == ["add", "exp"]
-    assert 8 * 0.02 <= sum(w.seconds for w in stretches) < 9 * 0.02 and sum(w.count for w in stretches) >= 8 * 2
+    assert 8 * 0.02 <= sum(w.seconds for w in stretches) <= took - 0.02 and sum(w.count for w in stretches) >= 8 * 2
     found = shares(seen.work, seen.work[0].start, max(w.stop for w in seen.work))
     assert found["elementwise"] > 0.9 and "instructions" not in found
 

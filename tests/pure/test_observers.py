@@ -13,6 +13,7 @@ from gt.dispatcher.observers import ALL_BYTES, BYTES, EACH
 from gt.dispatcher.users import User, Users
 from gt.transport import events as e
 from gt.transport.messages import VERSION, Ask, Batch, Bye, Hello, KindDef, Mail
+from gt.watch.events import Reader
 from gt.worker.programs.ticks import Ticks
 from gt.worker.recorder import Recorder
 
@@ -78,15 +79,15 @@ def test_events_wait_for_the_next_flush_but_a_client_that_asks_has_them_before_i
     assert isinstance(first.message, e.Watched) and len(first.message.events) == 1 and not observers.flush()
 
 
-def test_a_worker_knows_whether_anybody_wants_every_instruction() -> None:
+def test_a_worker_knows_the_highest_detail_that_anybody_wants() -> None:
     recorder = Recorder(float, lambda: None, Ticks())
-    for listen, samples in (
-        (e.Listen(e.SAMPLED), True),
-        (e.Listen(e.SAMPLED, (("c", e.EVERY),)), False),
-        (e.Listen(e.EVERY), False),
+    for listen, highest in (
+        (e.Listen(e.SAMPLED), e.SAMPLED),
+        (e.Listen(e.SAMPLED, (("c", e.EVERY),)), e.EVERY),
+        (e.Listen(e.EVERY, (("c", e.OFF),)), e.EVERY),
     ):
         recorder.listen(listen)
-        assert recorder.samples() == samples
+        assert recorder.highest() == highest
 
 
 def test_an_observer_with_many_pending_events_is_sent_them_at_once(watched: Conversation) -> None:
@@ -98,7 +99,7 @@ def test_an_observer_with_many_pending_events_is_sent_them_at_once(watched: Conv
         watched("c", Batch(i + 1, (FULL,) if not i else (), [(1, 5 + i, 1.0)]))
         if observers.crowded:
             break
-    assert i < 1100 and len(events(observers.flush(), "top")) > 1000
+    assert i < 1100 and len(list(Reader().read(events(observers.flush(), "top")))) > 1000
 
 
 def test_an_administrator_sees_all_and_a_client_its_own(watched: Conversation) -> None:
@@ -152,7 +153,7 @@ def test_a_slow_observer_loses_events_which_are_counted(watched: Conversation) -
 def test_a_batch_is_told_with_its_contents(watched: Conversation) -> None:
     admin(watched, level=e.EVERY)
     seen = events(watched("c", Batch(1, (FULL,), [(1, 5, 1.0), (1, 6, 1.0), (0, 5)], ((9, 6, (8, 2, 2)),))), "top")
-    received, sent = seen
+    received, sent = Reader().read(seen)
     assert isinstance(received, e.Received) and isinstance(sent, e.Sent)
     assert (received.instructions, received.batches, received.serial) == (2, 1, 1)
     assert (sent.worker, sent.serial, sent.instructions) == ("w0", 1, 3)
