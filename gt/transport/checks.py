@@ -90,6 +90,8 @@ def message(found: Any) -> None:
 
 
 def _batch(batch: Batch) -> None:
+    if batch.serial.bit_length() > 63:
+        raise ProtocolError(f"invalid serial {batch.serial} of a batch: expected an integer of 64 bits")
     if len(batch.code) > CODE:
         raise TooMuch(f"a batch of {len(batch.code)} instructions: the most are {CODE}")
     if len(batch.gets) > READS or len(batch.kinds) > DEFINITIONS or len(batch.traces) > TRACES:

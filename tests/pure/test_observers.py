@@ -192,6 +192,15 @@ def test_reports_that_no_peer_of_ours_sends_are_dropped_and_counted(watched: Con
     assert watched.tables.dropped == before + 1
 
 
+def test_a_serial_that_fits_no_column_is_refused(watched: Conversation) -> None:
+    """Events are packed as the shell sends them, where an error would end the dispatcher."""
+    admin(watched, level=e.EVERY)
+    watched.dispatcher.observers.prompt = False
+    before = watched.tables.dropped
+    watched("c", Batch(1 << 63, (FULL,), [(1, 5, 1.0)]))
+    assert watched.tables.dropped == before + 1 and events(watched.dispatcher.observers.flush(), "top") == []
+
+
 def test_another_version_is_told_so(watched: Conversation) -> None:
     [mail] = watched("old", e.Subscribe(VERSION + 1, e.EVERY))
     assert "version" in mail.message.why
