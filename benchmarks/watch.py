@@ -1,17 +1,20 @@
-"""The cost of watching: the same work with an observer and without, alternately. The "rival" is the run that nobody watches: a
-ratio of 0.97 means that watching costs 3% of the throughput. The work goes on for a moment after an observer came or went
-before it is measured, so that these are rates of a steady state. A ratio is the median over rounds of watched, alone, alone,
-watched, which cancels a drift of the machine's speed, with its 95% interval (`low`, `high`). CPU seconds of client, dispatcher
-and worker, and of all three (`-cpu`), include the time for which they poll."""
+"""The cost of watching: the same work with an observer and without. Two clusters take turns of some hundredths of a second, one
+of them watched, in the order A B B A, which cancels a drift of the machine's speed; after each round the observer moves to the
+other one, which cancels differences between the clusters. After each move the work goes on for a moment before it is measured.
+The "rival" is the cluster that nobody watches: a ratio of 0.97 means that watching costs 3% of the throughput. It is the median
+over pairs of rounds, with its 95% interval (`low`, `high`). Workers have one thread each. CPU seconds of client, dispatcher and
+worker, and of all three (`-cpu`), include the time for which they poll."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,58 +24,78 @@ from measure import Result, rates, took
 import gt
 from gt.client.here import here
 
-ROUNDS = 20
-SETTLE = 0.3  # seconds of work after an observer came or went, before it is measured
-MEASURED = 0.4  # seconds of work that is measured at once
+PAIRS = int(os.environ.get("WATCH_PAIRS", "12"))  # of rounds
+SETTLE = 0.3  # seconds of work after the observer moved, before it is measured
+TURN, TURNS = 0.06, 12  # seconds of a turn, and turns of each cluster in a round
 MODULES = {"dispatcher": "gt.server", "worker": "gt.worker"}
 PARTS = ("client", "dispatcher", "worker")
+LEVELS = {"": 1, "-every": 2}  # as `gt top` watches, SAMPLED, and as `gt trace` does, EVERY
 OBSERVER = """
-import sys
+import select, sys
 from gt.watch.listen import Listener
 for line in sys.stdin:
-    level = int(line)
-    listener = Listener(sys.argv[1], level)
+    listener = Listener(sys.argv[1], int(line))
     print("on", flush=True)
-    while True:
-        for watched in listener.take(0.05):
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        for watched in listener.take(0.2):
             pass
-        import select
-        if select.select([sys.stdin], [], [], 0)[0]:
-            sys.stdin.readline()
-            listener.close()
-            print("off", flush=True)
-            break
+    sys.stdin.readline()
+    listener.close()
+    print("off", flush=True)
 """
 
 
-@contextmanager
-def observer() -> Iterator[Callable[[int], None]]:
-    """A function that has another process watch at a level, or nobody (0)."""
-    address = here().session.link.address  # type: ignore[attr-defined]
-    process = subprocess.Popen(
-        [sys.executable, "-c", OBSERVER, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None and process.stdout is not None
-    watching = False
+class Talk:
+    """A process that answers each line with a line."""
 
-    def watch(level: int) -> None:
-        nonlocal watching
-        for word in ([0] if watching else []) + ([level] if level else []):  # the first ends the last observation
-            process.stdin.write(f"{word}\n")  # type: ignore[union-attr]
-            process.stdin.flush()  # type: ignore[union-attr]
-            process.stdout.readline()  # type: ignore[union-attr]
-        watching = level > 0
-        gt.ones(2).numpy()
+    def __init__(self, *command: str) -> None:
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        pipe, env = subprocess.PIPE, {**os.environ, **threads}
+        self.process = subprocess.Popen([sys.executable, *command], stdin=pipe, stdout=pipe, text=True, env=env)
 
-    try:
-        yield watch
-    finally:
-        process.kill()
-        process.wait()
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def ask(self, line: object) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def __enter__(self) -> Talk:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        self.process.kill()
+        self.process.wait()
+
+
+class WatchedCluster:
+    """A client with a cluster of its own, in other processes, and an observer that watches it on request."""
+
+    def __init__(self, stack: ExitStack, case: str) -> None:
+        self.client = stack.enter_context(Talk(__file__, case))
+        self.observer = stack.enter_context(Talk("-c", OBSERVER, self.client.answer()))
+        self.level = 0
+
+    def watch(self, level: int) -> None:
+        for word in ([0] if self.level else []) + ([level] if level else []):  # the first ends the last observation
+            self.observer.ask(word)
+        self.level = level
+
+    def work(self, times: int) -> dict[str, float]:
+        """Seconds by the clock and of each process, for so many runs of the work."""
+        found: dict[str, float] = json.loads(self.client.ask(times))
+        return found
 
 
 def cpu() -> dict[str, float]:
-    """Seconds of CPU time so far, of client, dispatcher and worker; not of whoever watches."""
+    """Seconds of CPU time so far, of client, dispatcher and worker."""
     own = psutil.Process()
     parts = {"client": own.pid}
     for child in own.children():
@@ -109,7 +132,7 @@ def mlp() -> Callable[[], Any]:
     x, target = gt.randn(128, 784), gt.randn(128, 10)
 
     def work() -> None:
-        for _ in range(400):
+        for _ in range(25):
             loss = ((model(x) - target) ** 2).mean()
             loss.backward()
             optimizer.step()
@@ -119,50 +142,60 @@ def mlp() -> Callable[[], Any]:
     return work
 
 
-def cases() -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    for name, make in (("chain", chain), ("mlp", mlp)):
-        work = make()
-        for _ in range(3):
-            work()
-        yield f"watch-{name}", 1, work  # as `gt top` does: SAMPLED
-        yield f"watch-{name}-every", 2, work  # as `gt trace` does: EVERY
+WORK = {"chain": chain, "mlp": mlp}
 
 
-def measured(work: Callable[[], Any], times: int) -> dict[str, float]:
-    """Seconds by the clock and of each process, for so many runs of the work."""
-    before = cpu()
-    wall = took(lambda: [work() for _ in range(times)])
-    return {"": wall, **{part: now - before[part] for part, now in cpu().items()}}
+def serve(case: str) -> None:
+    """A client: tells its server's address, and then for each number that it is told the seconds of so many runs."""
+    gt.ones(2).numpy()
+    work = WORK[case]()
+    for _ in range(5):
+        work()
+    print(here().session.link.address, flush=True)  # type: ignore[attr-defined]
+    for line in sys.stdin:
+        before, times = cpu(), int(line)
+        wall = took(lambda: [work() for _ in range(times)])  # noqa: B023
+        print(json.dumps({"": wall, **{part: now - before[part] for part, now in cpu().items()}}), flush=True)
+
+
+def measured(clusters: list[WatchedCluster], watched: int, level: int) -> dict[str, tuple[float, float]]:
+    """The seconds of both clusters in a round, of the one that is watched first, by part."""
+    clusters[1 - watched].watch(0)
+    clusters[watched].watch(level)
+    one = min(cluster.work(1)[""] for cluster in clusters for _ in range(3))
+    for cluster in clusters:
+        cluster.work(math.ceil(SETTLE / one))
+    spent: dict[int, list[dict[str, float]]] = {0: [], 1: []}
+    for i in range(TURNS):
+        for which in (0, 1) if i % 2 else (1, 0):
+            spent[which].append(clusters[which].work(max(1, round(TURN / one))))
+    return {part: (sum(s[part] for s in spent[watched]), sum(s[part] for s in spent[1 - watched])) for part in ("", *PARTS)}
 
 
 def watch() -> Iterator[Result]:
     """Throughput of work that is watched, and of the same that is not; for each process its CPU time."""
-    gt.ones(2).numpy()
-    with observer() as look:
-        for name, level, work in cases():
-            seconds = min(took(work) for _ in range(3))
-            settle, times = (math.ceil(length / seconds) for length in (SETTLE, MEASURED))
-            rounds: dict[int, list[dict[str, float]]] = {level: [], 0: []}
-            for i in range(ROUNDS):
-                for at in (level, 0, 0, level) if i % 2 else (0, level, level, 0):
-                    look(at)
-                    measured(work, settle)
-                    rounds[at].append(measured(work, times))
-            yield compared(name, times, rounds[level], rounds[0], "runs/s", ("",))
-            yield compared(f"{name}-cpu", times, rounds[level], rounds[0], "runs/CPU second", PARTS)
-            for part in PARTS:
-                yield compared(f"{name}-{part}", times, rounds[level], rounds[0], "runs/CPU second", (part,))
+    for case in WORK:
+        with ExitStack() as stack:
+            clusters = [WatchedCluster(stack, case) for _ in range(2)]
+            for name, level in LEVELS.items():
+                pairs = [[measured(clusters, watched, level) for watched in (0, 1)] for _ in range(PAIRS)]
+                label = f"watch-{case}{name}"
+                yield compared(label, pairs, "runs/s", ("",))
+                yield compared(f"{label}-cpu", pairs, "runs/CPU second", PARTS)
+                for part in PARTS:
+                    yield compared(f"{label}-{part}", pairs, "runs/CPU second", (part,))
 
 
-def compared(
-    case: str, times: int, watched: list[dict[str, float]], alone: list[dict[str, float]], unit: str, parts: tuple[str, ...]
-) -> Result:
-    """The rates of both, and the median of their ratios in each round of two, with its 95% interval."""
-    mine, theirs = ([sum(each[part] for part in parts) for each in taken] for taken in (watched, alone))
-    ratios = sorted((theirs[i] + theirs[i + 1]) / (mine[i] + mine[i + 1]) for i in range(0, len(mine), 2))
+def compared(case: str, pairs: list[list[dict[str, tuple[float, float]]]], unit: str, parts: tuple[str, ...]) -> Result:
+    """The rates of both, and the median of their ratios in each pair of rounds, with its 95% interval."""
+    sums = [[[sum(found[part][i] for part in parts) for i in (0, 1)] for found in pair] for pair in pairs]
+    ratios = sorted(math.sqrt(math.prod(alone / mine for mine, alone in pair)) for pair in sums)
     below = max(0, int((len(ratios) - 1.96 * math.sqrt(len(ratios))) / 2))  # order statistics: the median's interval
-    found = rates(case, times / statistics.median(mine), times / statistics.median(theirs), unit)
+    mine, alone = (statistics.median(found[i] for pair in sums for found in pair) for i in (0, 1))
+    found = rates(case, TURNS / mine, TURNS / alone, unit)
     return {**found, "ratio": statistics.median(ratios), "low": ratios[below], "high": ratios[-1 - below]}
 
 
 CASES = {"watch": watch}
+if __name__ == "__main__":
+    serve(sys.argv[1])
