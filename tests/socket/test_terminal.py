@@ -11,6 +11,7 @@ import struct
 import sys
 import termios
 import time
+from contextlib import suppress
 
 import pytest
 from processes import Processes
@@ -36,6 +37,11 @@ print("works", flush=True)
 """
 MOVES = re.compile(rb"\x1b\[(\d+);(\d+)H|\x1b\[(\d+)C|\r|\n")  # of the cursor: to a place, to the right, to a line's beginning
 CODES = re.compile(rb"\x1b(\[[0-9;?<=>$ ]*[A-Za-z~]|[()][A-Z0-9]|[=>]|\][^\x07]*\x07|P[^\x1b]*\x1b\\)")
+
+
+def letter_is_whole(tail: bytes) -> bool:
+    """Whether this is not the beginning of a letter in UTF-8."""
+    return not tail or tail[0] < 0xC0 or len(tail) >= (2 if tail[0] < 0xE0 else 3 if tail[0] < 0xF0 else 4)
 
 
 class Terminal:
@@ -66,6 +72,8 @@ class Terminal:
 
     def _take(self, data: bytes) -> None:
         end = data.rfind(b"\x1b") if b"\x1b" in data[-32:] else len(data)  # a code that is not whole yet
+        with suppress(StopIteration):  # nor a letter
+            end = next(i for i in range(end - 1, max(end - 4, -1), -1) if not letter_is_whole(data[i:end]))
         data, self.unread = data[:end], data[end:]
         at = 0
         for move in MOVES.finditer(data):
