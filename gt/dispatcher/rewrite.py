@@ -250,6 +250,7 @@ class Rewriter:
             for n in use.kinds:
                 self._define(client, worker, client.uses[n], flow)
             flow.traces.setdefault(worker, []).append(use.definition)
+            self.left -= len(use.definition.body)  # for so long its worker prepares it
         else:
             flow.kinds.setdefault(worker, []).append(use.definition)
 

@@ -157,10 +157,17 @@ def _spans(d: int, n: int) -> list[slice]:
     return [slice(i * d // n, -(-(i + 1) * d // n)) for i in range(n)]
 
 
+def _not_empty(size: tuple[int, ...], kernel: tuple[int, ...]) -> None:
+    """Each window of adaptive pooling takes an element of the image, also outside of an empty one."""
+    if 0 in size and 0 not in kernel:
+        raise ValueError(f"adaptive pooling of images of {size} to {kernel}: expected images that are not empty")
+
+
 def _adaptive(a: Spec, *, kernel) -> Spec:
     floats("adaptive pooling")(a)
     if a.ndim <= len(kernel):
         raise ValueError(f"adaptive pooling to {kernel}: expected at least {len(kernel) + 1} axes, got {a.shape}")
+    _not_empty(a.shape[-len(kernel) :], kernel)
     return Spec((*a.shape[: -len(kernel)], *kernel), a.dtype)
 
 
@@ -205,6 +212,7 @@ def _adaptive_back(g: Spec, *, size, kernel) -> Spec:
         raise ValueError(
             f"the gradient of adaptive pooling of {size} to {kernel}: expected trailing dimensions {kernel}, got {g.shape}"
         )
+    _not_empty(size, kernel)
     return _back(g, size=size, kernel=kernel)
 
 

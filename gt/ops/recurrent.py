@@ -27,6 +27,8 @@ def _shape(x: Spec, h: Spec, *rest: Spec, mode: str, layers: int, ways: int, bia
     if mode not in GATES:
         raise ValueError(f"no recurrent layer {mode!r}: known are {', '.join(GATES)}")
     _, begin, weights = split(mode, (x, h, *rest))
+    if type(sizes) is not tuple or type(layers) is not int:
+        raise ValueError(f"{mode}: expected a number of layers, and sizes of packed rows, got {layers!r} and {sizes!r}")
     if layers < 1 or ways not in (1, 2) or len(weights) % (layers * ways) or len(begin) != states(mode):
         raise ValueError(f"{mode}: {len(weights)} weights do not fit {layers} layers and {ways} directions")
     if any(s.dtype is not x.dtype for s in (h, *rest)) or x.dtype.rank != 2:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
+from gt.program.code import is_free
 from gt.program.wire import TraceDef
 from gt.spec import RANK, Spec
 from gt.transport.events import (
@@ -36,6 +37,7 @@ READS = 1 << 12  # reads of a batch
 DEFINITIONS = 1 << 15  # kinds of a batch
 TRACES = 1 << 10  # traces of a batch
 BODY = 1 << 17  # instructions in the traces of a batch
+TRACE = 1 << 14  # ops of one trace, as many as a client of ours records: a worker prepares it as a whole
 TRACED = 1 << 21  # instructions in all traces of a client, as many as a client of ours may keep at a time
 AHEAD = 1 << 16  # unexecuted instructions and reads of a client on a worker, above which the client's batches are held back
 QUESTIONS = 1 << 8  # unanswered questions of a client to workers
@@ -103,6 +105,8 @@ def _batch(batch: Batch) -> None:
         _bounded(sum(len(k.ins) for k in batch.kinds), DEFINED, "operands in the kinds of a batch", TooMuch)
     if batch.traces:
         _bounded(sum(map(length, batch.traces)), BODY, "instructions in the traces of a batch", TooMuch)
+        for trace in batch.traces:
+            _bounded(len(trace.body) - sum(map(is_free, trace.body)), TRACE, "ops of a trace", TooMuch)
 
 
 def length(trace: TraceDef) -> int:

@@ -150,3 +150,29 @@ def test_a_recurrent_gradient_ignores_what_a_call_on_other_shapes_saved():
     kind = infer(TABLE["recurrent_grad"], (*made.outs, *wide), statics)
     found = PYTORCH.kernel(kind)(*arrays(made.outs[:-1]), saved, *arrays(wide))
     assert [tuple(f.shape) for f in found] == [s.shape for s in kind.outs]
+
+
+@pytest.mark.parametrize("dtype", (np.int8, np.int16, np.int32, np.int64))
+def test_multiples_of_the_least_integer_overflow(engine, dtype):
+    """PyTorch divides it by -1 for any odd number, which ends the process."""
+    least, others = np.iinfo(dtype).min, np.array([3, -1, 0, 2, 6, 5, 7], dtype)
+    want = np.where(others == 0, 0, least).tolist()
+    assert run(engine, "lcm", np.full(7, least, dtype), others).tolist() == want
+    assert run(engine, "lcm", others, np.full(7, least, dtype)).tolist() == want
+    assert run(engine, "lcm", others, np.full(7, 4, dtype)).tolist() == [12, 4, 0, 4, 12, 20, 28]
+
+
+@pytest.mark.parametrize("size, kernel", (((0,), (3,)), ((3, 4, 0), (2, 2, 3)), ((0, 4), (2, 2))))
+def test_windows_of_adaptive_pooling_are_of_images_that_are_not_empty(size, kernel):
+    """PyTorch writes each window's gradient into the image, also if that is empty."""
+    with pytest.raises(ValueError, match="expected images that are not empty"):
+        infer(TABLE["adaptive_avg_pool_grad"], (Spec((2, 3, *kernel), float32),), (size, kernel))
+    for name in ("adaptive_avg_pool", "adaptive_max_pool"):
+        with pytest.raises(ValueError, match="expected images that are not empty"):
+            infer(TABLE[name], (Spec((2, 3, *size), float32),), (kernel,))
+
+
+def test_sizes_of_packed_rows_are_a_tuple():
+    ins, statics = TABLE["recurrent"].tries[0]
+    with pytest.raises(ValueError, match="sizes of packed rows"):
+        infer(TABLE["recurrent"], ins, tuple(0 if name == "sizes" else statics[name] for name in TABLE["recurrent"].statics))

@@ -84,7 +84,7 @@ class Soak:
             self.comes = self.processes.worker(self.port, XDG_RUNTIME_DIR=self.folder)
         for visit in visits:
             visit.wait_for("done", 60)
-            visit.kill(self.rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+            visit.popen.send_signal(self.rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))  # or it has ended
             self.forget(visit)
         for there in (self.server, self.stays):
             assert there.popen.poll() is None, there.err[-2000:]

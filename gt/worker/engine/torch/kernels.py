@@ -146,6 +146,17 @@ def _with_places(function: Callable) -> Callable:
     return lambda a, *, axis, keepdims: tuple(function(a, axis, keepdims))
 
 
+def _lcm(a: Array, b: Array) -> Array:
+    """torch.lcm divides the least integer by -1 for any odd other operand, which ends the process (SIGFPE). Its least common
+    multiple with any number but 0 overflows to itself, as in NumPy."""
+    least = torch.iinfo(torch.result_type(a, b)).min
+    if not least:
+        return torch.lcm(a, b)
+    far = (a == least) | (b == least)
+    found = torch.lcm(a.masked_fill(a == least, 1), b.masked_fill(b == least, 1))
+    return torch.where(far, torch.where((a == 0) | (b == 0), 0, least), found)
+
+
 def _polygamma(a: Array, *, n: int) -> Array:
     """By the zeta function: torch.polygamma(1, a) has only nine correct digits."""
     if n == 0:
@@ -313,6 +324,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "igamma": _widened(torch.igamma),
     "igammac": _widened(torch.igammac),
     "polygamma": _polygamma,
+    "lcm": _lcm,
     "sparse_matmul": _sparse_matmul,
     "special_zeta": torch.special.zeta,
     **{n: _of_degree(getattr(torch.special, n)) for n in dir(torch.special) if "_polynomial_" in n},
