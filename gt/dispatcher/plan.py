@@ -10,6 +10,7 @@ from itertools import product
 from gt.dispatcher.hosts import ONE, Hosts
 from gt.dispatcher.redistribute import Redistribution, cost
 from gt.dispatcher.steps import Draft, Plan, Slot
+from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.ops.table import Rule
 from gt.program.code import Form, result_at
@@ -17,6 +18,7 @@ from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shape, Shard, S
 
 __all__ = ["Plan", "Target", "choose", "whole"]
 MANY = 400  # most combinations of rules that are all compared; above, rules are chosen one mesh dimension at a time
+PIECES = 1 << 18  # operands times workers of one instruction: no other client has a turn while it is planned
 SMALL = 4096  # bytes of a tensor up to which its mesh is no candidate for the op
 
 
@@ -52,6 +54,12 @@ def choose(
         if goal.solo is not None:
             return Plan(goal.solo, (goal,) * len(kind.outs))
         layouts = ()
+    workers = max(len(each.workers) for each in (*layouts, *((goal,) if goal else ())))
+    if len(layouts) * workers > PIECES:
+        raise ProtocolError(
+            f"{kind.row} of {len(layouts)} operands on {workers} workers: expected at most {PIECES // workers}: "
+            "use it on fewer operands at a time"
+        )
     return _Choice(kind, layouts, goal, alias or tuple(range(len(layouts))), hosts).plan()
 
 

@@ -166,7 +166,8 @@ class Stream:
 
     def _drop(self, client: Client, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """Forget traces and their sharded programs, and return the numbers of both. Kinds stay, as other traces use them."""
-        gone = {n for n in numbers if is_client_kind(n) and isinstance(client.uses.get(n), (TracePlans, Refused))}
+        named = client.uses.keys() & set(numbers)
+        gone = {n for n in named if is_client_kind(n) and isinstance(client.uses[n], (TracePlans, Refused))}
         for number in gone:
             dropped = client.uses.pop(number)
             client.known -= dropped.size

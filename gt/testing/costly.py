@@ -86,7 +86,7 @@ def partial_sums(first: int) -> Messages:
 
 
 def long_trace(first: int) -> Messages:
-    values = list(range(2, 2 + checks.BODY // 2))
+    values = list(range(2, 2 + checks.TRACE))
     trace = TraceDef(10, 1, [*((3, v, v - 1, 1) for v in values), *map(free, values[:-1])], (values[-1],))
     yield batch(2, traces=(trace,))
     yield batch(3, [(10, 10, first)])

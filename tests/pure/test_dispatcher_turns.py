@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conversation import Conversation
 
-from gt.dispatcher import core, redistribute, rewrite, sharding, steps, stream
+from gt.dispatcher import core, plan, redistribute, rewrite, sharding, steps, stream
 from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.tables import Refused
 from gt.program.code import FREE
@@ -70,6 +70,33 @@ def test_reads_of_many_pieces_are_cut_and_later_messages_wait(spread: Conversati
     assert [get.ticket for mails in steps for get in gets(mails) if mails and get.start == (0, 0)] == [t for t, _, _ in asked]
     assert [len(code(mails)) for mails in steps][0] == 1 and code(steps[-1]) == [(FREE, 1)]
     assert len(spread.tables.clients["a"].acks[2]) == 2
+
+
+def test_traces_are_sent_a_few_at_a_time_as_their_worker_prepares_each_before_it_serves_others(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "SLICE", 100)
+    talk.worker("w0")
+    talk.client("a")
+    talk("a", Batch(1, (KindDef(1, "full", ((-3,),), ((4, 4), F)), ADD), [(1, 1, 1.0)]))
+    body = [(2, 2, 1, 1), *((2, 3 + i, 2 + i, 1) for i in range(49))]
+    traces = tuple(TraceDef(10 + n, 1, body, (51,)) for n in range(8))
+    first = talk("a", Batch(2, (), [(10 + n, 10 + n, 1) for n in range(8)], ((7, 17, PAIR),), traces=traces))
+    runs = [mail.message for mail in first + talk.turns() if isinstance(mail.message, Run)]
+    sent = [[trace.number for trace in run.traces] for run in runs]
+    assert [n for some in sent for n in some] == [*range(10, 18)] and max(map(len, sent)) <= 2
+    assert [ins[0] for run in runs for ins in run.code] == [*range(10, 18)] and [g.ticket for g in runs[-1].gets] == [7]
+
+
+def test_an_op_of_too_many_operands_for_so_many_workers_is_refused(
+    spread: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "PIECES", 8)
+    cats = [KindDef(4 + n, "cat", (PAIR,) * n, (0,)) for n in (4, 5)]
+    mails = spread("a", Batch(2, tuple(cats), [(8, 10, *[1] * 4), (9, 11, *[1] * 5)], ((7, 11, (F, 20, 4)),))) + spread.turns()
+    failed = [mail.message for mail in mails if isinstance(mail.message, Failed)]
+    assert len(failed) == 1 and "expected at most 4: use it on fewer operands at a time" in failed[0].text
+    assert 10 in {id for ins in code(mails) for id in ins[1:2]} and 11 not in {id for ins in code(mails) for id in ins[1:2]}
 
 
 def test_two_long_batches_take_turns(spread: Conversation) -> None:
@@ -259,7 +286,8 @@ def test_instructions_of_many_operands_or_results_are_cut(spread: Conversation, 
     steps = [spread("a", Batch(3, (), use))]
     while spread.tables.cut:
         steps.append(spread.told(spread.dispatcher.advance()))
-    assert [len(code(step, home)) for step in steps] == [2, 2, 2]
+    sent = [0] if many == "results" else []  # the worker prepares the trace
+    assert [len(code(step, home)) for step in steps] == [*sent, 2, 2, 2]
 
 
 def test_calls_with_many_results_on_several_workers_are_cut(spread: Conversation) -> None:

@@ -216,8 +216,9 @@ def test_a_batch_that_could_not_be_handled_at_all_answers_its_reads(
         Batch(2, (), [], tuple((i, 1, PAIR) for i in range(checks.READS + 1))),
         Batch(2, (FULL,) * (checks.DEFINITIONS + 1), []),
         Batch(2, (), [], traces=(TraceDef(9, 0, [()] * (checks.BODY + 1), ()),)),
+        Batch(2, (), [], traces=(TraceDef(9, 1, [(2, 2 + i, 1, 1) for i in range(checks.TRACE + 1)], (2,)),)),
     ],
-    ids=["reads", "kinds", "a trace"],
+    ids=["reads", "kinds", "traces", "a long trace"],
 )
 def test_a_client_that_asks_for_too_much_at_once_is_let_go_and_told_why(talk: Conversation, message: Batch) -> None:
     mails = talk("c", message)
