@@ -10,7 +10,7 @@ from typing import Any
 from gt.client.autograd import Node, Port, Tensor
 from gt.client.grad_mode import enable_grad, no_grad
 from gt.client.here import here
-from gt.client.saved import watched
+from gt.client.saved import watch
 from gt.client.scope import HERE
 from gt.client.user_lines import RING, origin
 from gt.client.writes import taped_as
@@ -89,7 +89,7 @@ class FunctionNode(Node):
         edges = [(a.node or a) if isinstance(a, Tensor) and a.requires_grad else None for a in args]
         order = session.next_id()
         session.asked_code[order % RING], session.asked_at[order % RING] = origin(3)
-        return cls(known, None, [], edges, None, scope, order, None, function, ctx)
+        return cls(known, None, [], edges, None, scope, order, function=function, ctx=ctx)
 
     def pull(self, g: Any, graph: bool) -> list[Tensor | None]:
         if self.inputs is None:
@@ -156,7 +156,7 @@ class Function:
                 made[id(t)] = taped_as(t, made[id(t)])
         given = {id(a) for a in args} - ctx.dirty
         ctx.node = weakref.ref(node)
-        node.scope.session.overwritten.watch(node, watched(list(ctx.saved)))
+        watch(node, ctx.saved)
         ctx.saved = tuple(t if id(t) in given else kept.get(id(t), t) for t in ctx.saved)
         return tuple(made.get(id(t), t) for t in result) if isinstance(result, tuple) else made[id(result)]
 

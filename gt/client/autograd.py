@@ -95,7 +95,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
     """An op on the tape. `inputs` has the inputs that its gradient reads, as handles and numbers, and Specs of the others;
     `edges` the destination of each input's gradient: a node, a port, a leaf tensor or None. `order` is the id of its first
     result, so that later ops have larger ones and the session can find the user's line. `hooks` are (result index,
-    function)."""
+    function); `watched` are the values, by id and spec, that PyTorch's gradient reads and this one does not (`saved.py`)."""
 
     known: Known
     plan: Any  # a GradientPlan; None if the node is not an op of the table
@@ -105,6 +105,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
     scope: Scope
     order: int
     hooks: Any = None
+    watched: tuple[tuple[int, Spec], ...] = ()
 
     @property
     def name(self) -> str:

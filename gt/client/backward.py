@@ -258,7 +258,7 @@ def check_saved(node: Node, overwritten: Overwritten) -> None:
     saved += [(f"y{i}", h) for i, h in enumerate(output)] if type(output) is list else [("y", output)]
     found = [(h.spec, name) for name, h in saved if type(h) is Handle and since.get(origin_id(h), -1) >= node.order]
     specs = [spec for spec, name in found if name not in node.known.row.unchecked.split()]
-    specs += [spec for id, spec in overwritten.watched.get(node, ()) if since.get(id, -1) >= node.order]
+    specs += [spec for id, spec in node.watched if since.get(id, -1) >= node.order]
     if specs:
         spec = specs[0]
         raise RuntimeError(

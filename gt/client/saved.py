@@ -3,18 +3,13 @@ so does GT, though it could compute it. Only ids are noted: no value is kept ali
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
-from gt.client.autograd import Tensor, node_of
+from gt.client.autograd import Node, Port, Tensor, node_of
 from gt.client.handle import origin_id
 from gt.parameters import parameters
-
-
-def watched(tensors: list) -> list[tuple[int, Any]]:
-    """The ids of the tensors' memory, and their specs."""
-    return [(origin_id(t.handle), t.handle.spec) for t in tensors if isinstance(t, Tensor)]
 
 
 def note_saved(found: Any, *saved: Any) -> Any:
@@ -23,10 +18,15 @@ def note_saved(found: Any, *saved: Any) -> Any:
     parts = (found,) if isinstance(found, Tensor) else found if isinstance(found, tuple) else ()
     source = next((t.node for t in parts if isinstance(t, Tensor) and t.node is not None), None)
     if source is not None:
-        node = node_of(source)
         flat = [t for s in saved for t in (s if isinstance(s, (tuple, list)) else (s,))]
-        node.scope.session.overwritten.watch(node, watched(flat))
+        watch(source, flat)
     return found
+
+
+def watch(source: Node | Port, tensors: Iterable[Any]) -> None:
+    """Refuse the gradient of an op also when one of these tensors is overwritten."""
+    node, handles = node_of(source), [t.handle for t in tensors if isinstance(t, Tensor)]
+    node.watched += tuple([(origin_id(handle), handle.spec) for handle in handles])
 
 
 def saves(*names: str) -> Callable[[Callable], Callable]:

@@ -22,6 +22,7 @@ from gt.spec import Spec
 RAW: dict[str, Any] = {name: vars(Tensor)[name] for name in ("handle", "requires_grad", "node")}
 raw_handle: Callable[[Tensor], Handle] = RAW["handle"].__get__  # the value at the last use, stale or not
 set_raw_handle: Callable[[Tensor, Handle], None] = RAW["handle"].__set__
+RAW_GRAD: Any = vars(Tensor)["grad"]  # the field without the checks of `x.grad = y`; native.c and the tape set it, too
 
 
 class Same:

@@ -16,6 +16,7 @@ from gt.client.grad_mode import enable_grad
 from gt.client.here import here
 from gt.client.scope import HERE
 from gt.client.user_lines import origin
+from gt.client.views import RAW_GRAD
 from gt.client.writes import overwrite
 from gt.ops.table import TABLE
 
@@ -154,7 +155,10 @@ class Optimizer:
                 known[p] = self.begin(p, group)
         states = [known[p] for p in params]
         keys = [(state.get("step"), self.apart(p, state)) for p, state in zip(params, states)]
-        for key in dict.fromkeys(keys):
+        if len(distinct := dict.fromkeys(keys)) == 1:
+            yield params, states
+            return
+        for key in distinct:
             chosen = [i for i, k in enumerate(keys) if k == key]
             yield [params[i] for i in chosen], [states[i] for i in chosen]
 
@@ -185,7 +189,7 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none or p.grad is None:
-                    p.grad = None
+                    RAW_GRAD.__set__(p, None)  # without the checks of `p.grad = x`
                 else:
                     p.grad.detach().zero_()  # in place, so that other references see it
                     p.grad.node, p.grad.requires_grad = None, False

@@ -14,6 +14,7 @@ from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
 MEASURED = 250e-6  # seconds between two readings of a shared device's progress, for the charges
+SOON = 60e-6  # seconds for which the device is waited for to answer an interactive client
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
@@ -64,25 +65,40 @@ class ClientTurns:
         began, core, streams = self.clock(), self.core, self.core.streams
         self.began, moved = began, core.host.seconds
         self.client, self.arrivals = client, self.queue.arrivals
-        self.turn.begin(began, len(self.queue.shares) > 1)
         timed = streams is not None and self._share_device(began)
-        if timed:
-            streams.begin(client)
+        self.turn.begin(began, len(self.queue.shares) > 1, self._measure if timed else None)
         if client in core.preempted:
             mails = core.go_on(client)
+        elif type(message := self.queue.take(client, began)) is Run:
+            mails = core.handle_run(message)
         else:
-            mails = core.handle(Mail(DISPATCHER, self.queue.take(client, began)))
+            mails = core.handle(Mail(DISPATCHER, message))
         if mails:
             self.send(mails)
         self.queue.preemptions += client in core.preempted
         ended = self.clock()
         if core.host.seconds > moved:
             self.resident, self.resident_until = client, ended + PAYS_OFF * (core.host.seconds - moved)
-        if timed and client in self.queue.shares:
+        if timed and self.turn.starts is None and client in self.queue.shares:
             streams.end(client)  # charged when the device has executed it
         else:
             self.queue.charge(client, ended - began)
-        return ended
+        return self._answer_soon(client, ended) if timed and client in streams.preferred else ended
+
+    def _measure(self) -> None:
+        """A turn on a shared device begins: its device time is that between two events. A turn of small kernels alone has none,
+        as to record them takes longer than such a kernel: it is charged the time that it took the worker."""
+        self.core.streams.begin(self.client)
+
+    def _answer_soon(self, client: str, ended: float) -> float:
+        """Send the answers for an interactive client, if the device has them in a moment: to look at all sockets first takes
+        longer. Returns the time of the end."""
+        streams, now = self.core.streams, ended
+        while streams.awaited(client) and now < ended + SOON:
+            if mails := streams.answered():
+                self.send(mails)
+            now = self.clock()
+        return now
 
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other

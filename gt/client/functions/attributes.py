@@ -8,7 +8,7 @@ from typing import Any
 from gt.client.autograd import Port, Tensor
 from gt.client.functions.registry import FUNCTIONS, axis_spelling, both, method
 from gt.client.strides import is_contiguous, offset, strides
-from gt.client.views import detached, is_view, root_of, storage_of
+from gt.client.views import RAW_GRAD, detached, is_view, root_of, storage_of
 from gt.device import Device
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
@@ -26,7 +26,6 @@ _T.dtype = property(lambda t: t.handle.spec.dtype)
 _T.ndim = property(lambda t: len(t.handle.spec.shape))
 _T.is_leaf = property(lambda t: t.node is None)
 _T.grad_fn = property(lambda t: t.node.node if isinstance(t.node, Port) else t.node)
-_grad: Any = vars(Tensor)["grad"]  # the field; native.c and the tape set it directly
 
 
 def _set_grad(self: Tensor, value: Any) -> None:
@@ -39,10 +38,10 @@ def _set_grad(self: Tensor, value: Any) -> None:
         if given is not own:
             expected = f"expected .grad of the tensor's shape and dtype, {list(own.shape)} and {own.dtype.name}"
             raise ArgumentError(f"{expected}, got {list(given.shape)} and {given.dtype.name}")
-    _grad.__set__(self, value)
+    RAW_GRAD.__set__(self, value)
 
 
-_T.grad = property(_grad.__get__, _set_grad)
+_T.grad = property(RAW_GRAD.__get__, _set_grad)
 _T.nbytes = property(lambda t: t.handle.spec.nbytes)
 _T.itemsize = property(lambda t: t.handle.spec.dtype.size)
 

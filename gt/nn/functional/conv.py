@@ -15,9 +15,13 @@ from gt.client.functions.movement import pad
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 
+INTEGERS = frozenset((int,))
+
 
 def spread(value: Any, n: int, name: str = "a size") -> tuple[int, ...]:
     """One number for all axes, or one for each."""
+    if type(value) is tuple and len(value) == n and INTEGERS.issuperset(map(type, value)):  # as modules have it
+        return value
     if isinstance(value, int):
         return (value,) * n
     out = tuple(int(v) for v in value)
@@ -30,9 +34,10 @@ def spread(value: Any, n: int, name: str = "a size") -> tuple[int, ...]:
 
 def ranked(input: Tensor, n: int, name: str) -> bool:
     """Whether the batch is missing from (batch, channels, ...) with n axes more."""
-    if input.ndim not in (n + 1, n + 2):
+    axes = input.ndim
+    if axes not in (n + 1, n + 2):
         raise ArgumentError(f"{name}: expected (channels, ...) or (batch, channels, ...) with {n} more axes, got {input.shape}")
-    return input.ndim == n + 1
+    return axes == n + 1
 
 
 def named(f: Callable, name: str) -> Callable:

@@ -9,7 +9,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import ones
 from gt.client.functions.movement import pad
 from gt.client.grad_mode import no_grad
-from gt.client.saved import note_saved, saves
+from gt.client.saved import saves, watch
 from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 from gt.spec import bfloat16, float16, float32, float64
@@ -53,8 +53,11 @@ def group_norm(
 
 
 def _move(running: Tensor, found: Tensor, momentum: float) -> None:
-    """A running value, moved towards the batch's value."""
-    running.handle = apply(TABLE["lerp"], (running, found.detach().to(running.dtype), float(momentum))).handle
+    """A running value, moved towards the batch's value, off the tape."""
+    before, value = Tensor(running.handle), Tensor(found.handle)
+    if value.handle.spec.dtype is not before.handle.spec.dtype:
+        value = value.to(before.dtype)
+    running.handle = apply(TABLE["lerp"], (before, value, float(momentum))).handle
 
 
 def batch_norm(
@@ -62,7 +65,7 @@ def batch_norm(
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """By the batch's mean and variance when training, which also update the running ones; else by the running ones."""
-    if not input.numel():  # as in PyTorch: the statistics stay, and the parameters get gradients of zeros
+    if not input.handle.spec.numel:  # as in PyTorch: the statistics stay, and the parameters get gradients of zeros
         out = input * 1 if weight is None or not weight.numel() else input * weight[0]
         return out if bias is None or not bias.numel() else out + bias[0]
     parts = _parts(weight, bias, input.shape[1:2], input)
@@ -71,11 +74,13 @@ def batch_norm(
             raise ArgumentError("batch_norm with training=False needs running_mean and running_var")
         return apply(TABLE["batch_norm"], (input, running_mean, running_var, float(eps), *parts))
     y, mean, _, var = apply(TABLE["batch_norm_train"], (input, float(eps), *parts))
-    with no_grad():
+    if running_mean is not None or running_var is not None:
         for running, found in ((running_mean, mean), (running_var, var)):
             if running is not None:
                 _move(running, found, momentum)
-    return note_saved(y, running_mean, running_var)
+        if y.node is not None:
+            watch(y.node, (running_mean, running_var))
+    return y
 
 
 def instance_norm(

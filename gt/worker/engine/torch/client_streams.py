@@ -20,6 +20,7 @@ SHORT = (
 )
 MANY = SLOTS  # but no more than a graph can be given numbers for without waiting for the device
 RECENT = 1 / 8  # weight of a turn in the mean time of a client's calls
+SHAPES, COPIES = 256, 4  # most shapes of small answers whose pinned memory is kept, and most of each
 HIGH = -5  # the highest priority of any device; CUDA takes the nearest that it has
 
 
@@ -91,6 +92,7 @@ class ClientStreams:
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
         self.spare: list[Any] = []  # events of answers that were sent
+        self.hosts: dict[tuple[Any, Any], list[torch.Tensor]] = {}  # pinned memory for small answers, by shape and dtype
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
             deque()
         )  # client, event, and the function that makes the answer after it
@@ -199,6 +201,10 @@ class ClientStreams:
         self.answers = kept
         return found
 
+    def awaited(self, client: str) -> bool:
+        """Whether an answer for this client waits for the device."""
+        return any(of == client for of, _, _ in self.answers)
+
     def stats(self, client: str) -> dict[str, int]:
         """The priority of a client's stream, once it has one; lower numbers go first."""
         return {"stream_priority": self.streams[client][0].priority} if client in self.streams else {}
@@ -208,9 +214,18 @@ class ClientStreams:
         return bool(self.answers or self.time.turns)
 
     def to_host(self, array: torch.Tensor) -> torch.Tensor:
-        """A copy in host memory, valid once the device has executed it."""
-        host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+        """A copy in host memory, valid once the device has executed it. `host_read` takes the memory back."""
+        spare = self.hosts.get((array.shape, array.dtype))
+        host = spare.pop() if spare else torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
         return host.copy_(array, non_blocking=True)
+
+    def host_read(self, host: torch.Tensor) -> None:
+        """A copy was read: its memory serves again, as to pin memory takes longer than the copy."""
+        if len(self.hosts) > SHAPES:
+            self.hosts.clear()
+        spare = self.hosts.setdefault((host.shape, host.dtype), [])
+        if len(spare) < COPIES:
+            spare.append(host)
 
     def _mark(self, spare: list[Any], timed: bool = False) -> Any:
         event = spare.pop() if spare else torch.cuda.Event(enable_timing=timed)
