@@ -2,8 +2,9 @@
 of them watched, in the order A B B A, which cancels a drift of the machine's speed; after each round the observer moves to the
 other one, which cancels differences between the clusters. After each move the work goes on for a moment before it is measured.
 The "rival" is the cluster that nobody watches: a ratio of 0.97 means that watching costs 3% of the throughput. It is the median
-over pairs of rounds, with its 95% interval (`low`, `high`). Workers have one thread each. CPU seconds of client, dispatcher and
-worker, and of all three (`-cpu`), include the time for which they poll."""
+over pairs of rounds, with its 95% interval (`low`, `high`); of a round the longest and the shortest turn are left out. Workers
+have one thread each. CPU seconds of client, dispatcher and worker, and of all three (`-cpu`), include the time for which they
+poll."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ class Talk:
 
     def __exit__(self, *exc: object) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended already
+            self.process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
         self.process.kill()
@@ -169,7 +171,14 @@ def measured(clusters: list[WatchedCluster], watched: int, level: int) -> dict[s
     for i in range(TURNS):
         for which in (0, 1) if i % 2 else (1, 0):
             spent[which].append(clusters[which].work(max(1, round(TURN / one))))
-    return {part: (sum(s[part] for s in spent[watched]), sum(s[part] for s in spent[1 - watched])) for part in ("", *PARTS)}
+    return {
+        part: (trimmed(s[part] for s in spent[watched]), trimmed(s[part] for s in spent[1 - watched])) for part in ("", *PARTS)
+    }
+
+
+def trimmed(seconds: Iterable[float]) -> float:
+    """The sum without the shortest and the longest turn: another program on the same core makes one turn half as long again."""
+    return sum(sorted(seconds)[1:-1])
 
 
 def watch() -> Iterator[Result]:
@@ -192,7 +201,7 @@ def compared(case: str, pairs: list[list[dict[str, tuple[float, float]]]], unit:
     ratios = sorted(math.sqrt(math.prod(alone / mine for mine, alone in pair)) for pair in sums)
     below = max(0, int((len(ratios) - 1.96 * math.sqrt(len(ratios))) / 2))  # order statistics: the median's interval
     mine, alone = (statistics.median(found[i] for pair in sums for found in pair) for i in (0, 1))
-    found = rates(case, TURNS / mine, TURNS / alone, unit)
+    found = rates(case, (TURNS - 2) / mine, (TURNS - 2) / alone, unit)
     return {**found, "ratio": statistics.median(ratios), "low": ratios[below], "high": ratios[-1 - below]}
 
 

@@ -4,6 +4,7 @@ that message is written."""
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from gt.dispatcher.tables import WorkerState
@@ -16,16 +17,8 @@ class BatchNotes:
     """By the client's name. Rows are for observers of every batch, counts for those of a sample."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, list[Row]] = {}
+        self.rows: defaultdict[str, list[Row]] = defaultdict(list)
         self.counts: dict[str, tuple[int, int, int]] = {}  # batches, their instructions, last serial
-
-    def add(self, client: str, row: Row) -> int:
-        """Returns the number of rows of this client."""
-        rows = self.rows.get(client)
-        if rows is None:
-            rows = self.rows[client] = []
-        rows.append(row)
-        return len(rows)
 
     def count(self, client: str, serial: int, instructions: int) -> None:
         batches, before, _ = self.counts.get(client, (0, 0, 0))
@@ -40,7 +33,7 @@ class BatchNotes:
     ) -> Iterator[tuple[str, Batches | Received]]:
         """Remove all and return them as events, each with its client's name, except those of unknown clients. `labels` are the
         names that observers are given of clients."""
-        rows_of, self.rows = self.rows, {}
+        rows_of, self.rows = self.rows, defaultdict(list)
         for name in rows_of.keys() & labels.keys():
             columns = zip("qdii", zip(*rows_of[name]))
             serials, times, instructions, indices = [array(code, column).tobytes() for code, column in columns]

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher.batch_notes import BatchNotes
+from gt.dispatcher.batch_notes import BatchNotes, Row
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
@@ -116,6 +116,7 @@ class Observers:
         self.on = self.sends = local is not None  # whether batches, and parts of them sent to workers, are told
         self.crowded = False  # whether an observer's events should be sent at once, before more of them are dropped
         self.notes = BatchNotes()  # of batches that are not reported yet
+        self.now = 0.0  # when the last batch was received, the parts of which are sent at once
         self.every = False  # whether an observer wants to know of every run, not of a sample
 
     # Subscriptions
@@ -259,15 +260,18 @@ class Observers:
         numbers = numbers_of(batch.code)
         n = len(numbers) - count_frees(numbers)
         if self.every:
-            self._note(client, batch.serial, n)
+            self.now = self.clock()
+            self._note(client.name, (batch.serial, self.now, n, -1))
         else:  # a few additions: an event for each batch would cost more than the batch's own bookkeeping
             self.notes.count(client.name, batch.serial, n)
         if client.signals:
             self._results(client, batch.code, set(numbers))
 
-    def _note(self, client: Client, serial: int, instructions: int, worker: int = -1) -> None:
+    def _note(self, client: str, row: Row) -> None:
         """A batch was received, or sent to a worker."""
-        if self.notes.add(client.name, (serial, self.clock(), instructions, worker)) > PENDING // 4:
+        rows = self.notes.rows[client]
+        rows.append(row)
+        if len(rows) > PENDING // 4:
             self.crowded = True
 
     def _tell_received(self) -> None:
@@ -282,7 +286,7 @@ class Observers:
             if self.local is not None:
                 self.local("run", worker.name, (client, run))
             if self.every:
-                self._note(client, run.serial, len(run.code), worker.index)
+                self._note(client.name, (run.serial, self.now, len(run.code), worker.index))
 
     def _results(self, client: Client, code: Iterable[tuple], numbers: Iterable[int]) -> None:
         """Report the layout of results with a signal, once for each signal, spec and layout. `numbers` are those in `code`."""

@@ -247,13 +247,16 @@ class Recorder:
             began, self.began = now - since, now - called
         elif client in self.waiting:
             began = self.began = self.waiting.pop(client)
-        level = self.of(client)
+        level = self.levels.get(client, self.level)
         self.ticks.note = self._note(self._columns(client)) if level >= INSIDE else None
-        if level != OFF:
-            if self.stretch is not None:
-                with self.lock:
-                    self._end_stretch()
-            self._columns(client).add(BEGUN, began)
+        if level == OFF:
+            return
+        if self.stretch is not None:
+            with self.lock:
+                self._end_stretch()
+        columns = self._columns(client)
+        columns.code.append(BEGUN)
+        columns.ends.append(began)
 
     def pause(self, client: str, parked: bool) -> None:
         """A run is preempted, or waits for a collective, which lasts until the run continues."""
@@ -283,7 +286,8 @@ class Recorder:
         if level < EVERY:
             return
         columns = self._columns(client)
-        columns.broken.extend(broken)
+        if broken:
+            columns.broken.extend(broken)
         columns.add((END, run.serial), self.clock())
         if len(columns.ends) > 2 * MAX_UNREPORTED:
             with self.lock:
