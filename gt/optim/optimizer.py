@@ -154,7 +154,10 @@ class Optimizer:
             if not known.get(p):
                 known[p] = self.begin(p, group)
         states = [known[p] for p in params]
-        keys = [(state.get("step"), self.apart(p, state)) for p, state in zip(params, states)]
+        if type(self).apart is Optimizer.apart:
+            keys = [state.get("step") for state in states]
+        else:
+            keys = [(state.get("step"), self.apart(p, state)) for p, state in zip(params, states)]
         if len(distinct := dict.fromkeys(keys)) == 1:
             yield params, states
             return

@@ -18,7 +18,7 @@ from gt.ops.table import TABLE
 @function
 def cat(tensors: Any, axis: Any = None, *, dim: Any = None) -> Tensor:
     """Concatenate tensors along an axis (0)."""
-    parts = tuple(as_tensor(x) for x in tensors)
+    parts = tuple([x if type(x) is Tensor else as_tensor(x) for x in tensors])
     if not parts:
         raise ArgumentError("cat was given no tensors: expected a list of at least one")
     axis = axis_spelling(axis, dim)

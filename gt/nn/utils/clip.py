@@ -21,11 +21,13 @@ def _gradients(parameters: Any) -> list[Tensor]:
     return [p for p in given if p.grad is not None]
 
 
-def _alike(tensors: list[Tensor], key: Callable[[Tensor], Any]) -> list[list[Tensor]]:
+def _alike(tensors: list[Tensor], keys: list[Any]) -> list[list[Tensor]]:
     """The tensors grouped by key."""
-    found: dict[Any, list[Tensor]] = {}
-    for t in tensors:
-        found.setdefault(key(t), []).append(t)
+    if len(set(keys)) == 1:
+        return [tensors]
+    found: dict[Any, list[Tensor]] = {key: [] for key in keys}
+    for key, t in zip(keys, tensors):
+        found[key].append(t)
     return list(found.values())
 
 
@@ -33,7 +35,8 @@ def _alike(tensors: list[Tensor], key: Callable[[Tensor], Any]) -> list[list[Ten
 def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
     """The norm of all elements of these tensors together: a few instructions for all of them."""
     parts: list[Tensor] = []
-    for same in _alike(list(tensors), lambda t: len(t.handle.spec.shape)):
+    given = list(tensors)
+    for same in _alike(given, [len(t.handle.spec.shape) for t in given]):
         (norms,) = _foreach(TABLE["norm"], (same,), (float(norm_type), tuple(range(same[0].ndim)), False))
         parts += map(Tensor, norms)
     if not parts:
@@ -49,7 +52,8 @@ def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_n
 
 def _change(parameters: Any, change: Callable[[list[Tensor]], list[Handle]]) -> None:
     """Set the values of the gradients, by one instruction for each dtype."""
-    for params in _alike(_gradients(parameters), lambda p: p.grad.handle.spec.dtype if p.grad is not None else None):
+    given = _gradients(parameters)
+    for params in _alike(given, [p.grad.handle.spec.dtype if p.grad is not None else None for p in given]):
         grads: list[Any] = [p.grad for p in params]
         values = change(grads)
         if plain(grads):

@@ -78,7 +78,7 @@ class StreamPairs:
 class ClientStreams:
     """Set by the worker: `shared`, whether more than one client is busy, and `ordered`, whether they have different weights."""
 
-    launching: ClassVar[ClientStreams | None] = None  # whose stream PyTorch has: a test runs several workers in one thread
+    launching: ClassVar[int] = 0  # the `id` of whose stream PyTorch has: a test runs several workers in one thread
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.shared, self.ordered = device, False, False
@@ -104,8 +104,8 @@ class ClientStreams:
 
     def use(self, client: str) -> None:
         """Launch on this client's stream from now on."""
-        if client != self.current or ClientStreams.launching is not self:
-            self.current, ClientStreams.launching = client, self
+        if client != self.current or ClientStreams.launching != id(self):
+            self.current, ClientStreams.launching = client, id(self)
             torch.cuda.set_stream(self.pair()[0])
 
     def stream(self) -> Any:
