@@ -21,6 +21,7 @@ LOAD = row("load")
 NUMPY = {dtype: np.dtype(dtype.name) for dtype in DTYPES if dtype is not bfloat16}  # of this machine's byte order
 GT = {numpy: dtype for dtype, numpy in NUMPY.items()}
 WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64", "longdouble": "float64", "clongdouble": "complex128"}
+LARGEST = np.iinfo(np.int64).max
 SMALL, REMEMBERED = 64, 64  # most elements of a remembered array, and number of the last arrays remembered
 
 
@@ -45,18 +46,44 @@ def as_array(data: Any) -> tuple[np.ndarray, DType]:
         if str(data.dtype) == "torch.bfloat16":
             return data.detach().float().numpy(), bfloat16
         data = data.detach().cpu().resolve_conj().resolve_neg().numpy()
-    if isinstance(data, (list, tuple)) and any(isinstance(x, Tensor) for x in data):
-        data = [x.numpy() if isinstance(x, Tensor) else x for x in data]
     python = isinstance(data, (list, tuple))
+    tensors = python and (any(isinstance(x, Tensor) for x in data) or isinstance(_first_element(data), Tensor))
     try:
-        array = np.asarray(data)
+        array = np.asarray(_with_numbers(data) if tensors else data)
     except ValueError as wrong:
-        raise ArgumentError(f"cannot make a tensor of this: {wrong}") from None
+        kind = ArgumentTypeError if python and _mixed(data) else ArgumentError
+        raise kind(f"cannot make a tensor of this: {wrong}") from None
     if array.dtype.kind not in "biufc":
-        raise ArgumentTypeError(f"cannot make a tensor of {array.dtype} data: expected numbers")
-    if python and array.dtype in (np.float64, np.complex128):
+        refused = str if array.dtype.kind == "U" else int  # a list that begins with one is a ValueError in PyTorch
+        kind = ArgumentError if python and isinstance(_first_element(data), refused) else ArgumentTypeError
+        raise kind(f"cannot make a tensor of {array.dtype} data: expected numbers of at most 64 bits")
+    if tensors or python and array.dtype in (np.float64, np.complex128):
         return array, reduce(promote_types, _dtypes_in(data))
     return array, dtype_of(WIDER.get(array.dtype.name, array.dtype.name))
+
+
+def _first_element(data: Any) -> Any:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data
+
+
+def _with_numbers(data: list[Any] | tuple[Any, ...]) -> list[Any]:
+    """Nested lists with arrays of no axes in place of tensors, which have to be numbers."""
+    return [_number(x) if isinstance(x, Tensor) else _with_numbers(x) if isinstance(x, (list, tuple)) else x for x in data]
+
+
+def _number(t: Tensor) -> np.ndarray:
+    if t.numel() != 1:
+        kind = ArgumentError if t.dtype.is_floating_point or t.dtype.is_complex else ArgumentTypeError
+        raise kind(f"a tensor in a list has to be one number, not of shape {tuple(t.shape)}: gt.stack or gt.cat the list")
+    return t.detach().numpy().reshape(())
+
+
+def _mixed(data: Any) -> bool:
+    """Whether numbers stand beside lists."""
+    parts = [x for x in data if isinstance(x, (list, tuple, np.ndarray))]
+    return bool(parts) and (len(parts) < len(data) or _mixed(list(chain.from_iterable(parts))))
 
 
 def _dtypes_in(data: Any) -> set[DType]:
@@ -67,13 +94,14 @@ def _dtypes_in(data: Any) -> set[DType]:
     for kind in kinds:
         if issubclass(kind, (list, tuple)):
             found |= _dtypes_in(list(chain.from_iterable(part for part in data if type(part) is kind)))
+        elif issubclass(kind, Tensor):
+            found.update(part.dtype for part in data if type(part) is kind)
         elif issubclass(kind, np.ndarray):
             found.update(dtype_of(WIDER.get(part.dtype.name, part.dtype.name)) for part in data if type(part) is kind)
         elif issubclass(kind, np.generic):
             found.add(dtype_of(WIDER.get(kind.__name__, np.dtype(kind).name)))
         else:
-            whole = issubclass(kind, int)
-            found.add(int64 if whole else DEFAULT.dtype.to_complex() if kind is complex else DEFAULT.dtype)
+            found.add(DEFAULT.of(next(part for part in data if type(part) is kind)))
     return found or {DEFAULT.dtype}
 
 
@@ -84,6 +112,8 @@ def load(array: np.ndarray, dtype: DType) -> Tensor:
     if dtype is bfloat16:
         array = to_bfloat16_bits(array)
     elif array.dtype != NUMPY[dtype]:
+        if dtype is int64 and array.dtype == np.uint64 and array.size and array.max() > LARGEST:
+            raise ArgumentError(f"{array.max()} is not a number of int64: expected at most {LARGEST}")
         with np.errstate(invalid="ignore"):
             array = array.astype(NUMPY[dtype])
     return _sent(array, spec, scope)

@@ -29,8 +29,10 @@ class MultiheadAttention(Module):
         device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
-            raise ValueError(f"a width of {embed_dim} cannot be divided into {num_heads} heads")
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(f"expected a width and a number of heads of at least 1, got {embed_dim} and {num_heads}")
+        if embed_dim % num_heads:  # PyTorch's type
+            raise AssertionError(f"a width of {embed_dim} cannot be divided into {num_heads} heads")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.head_dim = embed_dim // num_heads
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim

@@ -33,7 +33,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], object]]] = [
     (IndexError, "too many indices for a tensor of 1 dimensions: 2", lambda: gt.ones(2)[0, 0]),
     (IndexError, "at most one ...", lambda: gt.ones(2, 2)[..., ...]),
     (TypeError, "no dtype 'float31': known are", lambda: gt.ones(2, dtype="float31")),
-    (TypeError, "cannot make a tensor of", lambda: gt.tensor(["a"])),
+    (ValueError, "cannot make a tensor of", lambda: gt.tensor(["a"])),
     (ValueError, "cannot make a tensor of this", lambda: gt.tensor([[1, 2], [3]])),
     (TypeError, "from_numpy: expected a NumPy array, got list", lambda: gt.from_numpy([1])),
     (ValueError, "expected sizes of 0 or more", lambda: gt.ones(-1)),

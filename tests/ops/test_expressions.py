@@ -28,6 +28,10 @@ DATA = {
     "image": (np.arange(70).reshape(1, 2, 5, 7) * 3 % 256, "uint8"),
 }
 LINES = """
+t.tensor([1, [2]]); t.tensor([[1], 2]); t.tensor([[1, 2], [3]]); t.tensor([1.0, (2, 3)]); t.tensor(["a"]); t.tensor([1, "a"])
+t.tensor([i[:1], i[1:2]]); t.tensor([i, i]); t.tensor([x, x]); t.tensor([[z, 1], [2, 3]]); t.tensor([z.bfloat16()])
+t.tensor([b[0], False]); t.tensor([u[0], 2]); t.tensor([z, 1j]); t.tensor([2**63]); t.tensor([2**70])
+t.tensor(np.array([2**63], np.uint64), dtype=t.float32); t.nn.MultiheadAttention(5, 2); t.nn.MultiheadAttention(4, 0)
 2.5 - u; 2 - u; 1j - u; 2.5 - t.tensor([-128], dtype=t.int8); True - x; 2.5 - x; np.float64(2.5) - u; 1 - i
 x[u[:2]]; x[t.tensor([1, 0], dtype=t.uint8)]; x[[[0, 1], [1, 2]]]; x[[0, 1]]; x[[[0, 1]]]; x[[0, 1], [1, 2]]
 put(x, t.tensor([1, 0], dtype=t.uint8), 7.0); put(x, u.expand(2, 3), 7.0); put(x, u.expand(2, 3), x[:, :2].reshape(-1))
