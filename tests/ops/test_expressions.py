@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import gt
-from gt.spec import dtype_of
+from gt.spec import DType, dtype_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 # Floats, integers, bytes, booleans, a number, no elements, nan.
@@ -28,6 +28,13 @@ DATA = {
     "image": (np.arange(70).reshape(1, 2, 5, 7) * 3 % 256, "uint8"),
 }
 LINES = """
+t.hypot(i, i); t.hypot(x, x); t.hypot(x * 1e30, x * 1e30); t.hypot(x.half() * 300, x.half() * 300); t.hypot(z, w); t.hypot(x * 0, x * 0)
+gradient(lambda x: t.hypot(x, x * 2 + 1)); t.xlogy(2, x + 4); t.xlogy(z.double(), i + 5); t.xlogy(w, (z + 1).bfloat16()); t.xlogy(x, 1j)
+t.ldexp(x.bfloat16(), i); t.ldexp(z.double(), i); t.ldexp(x, i); t.ldexp(x.half(), i + 9); t.ldexp(i, i)
+t.result_type(x, 1j); t.result_type(i, 1j); t.result_type(w, 1j); t.result_type(i, 2.5); t.result_type(u, 300)
+t.searchsorted(i.sort()[0], 1.5); t.bucketize(2.5, i.sort()[0]); t.searchsorted(w.sort()[0], 1); t.bucketize(1, x[0].sort()[0])
+x.index_put((i[:1] - 1,), w); x.index_put((i[:1] - 1,), w.float()); x.index_put((i[:1] - 1,), 2.0); t.isclose(w, x[0]); t.allclose(x, x)
+x @ 2.0; t.dot(b, b); t.mm(b[None], b[:, None]); t.matmul(x, 3); i[:2] @ i[:2]
 t.tensor([1, [2]]); t.tensor([[1], 2]); t.tensor([[1, 2], [3]]); t.tensor([1.0, (2, 3)]); t.tensor(["a"]); t.tensor([1, "a"])
 t.tensor([i[:1], i[1:2]]); t.tensor([i, i]); t.tensor([x, x]); t.tensor([[z, 1], [2, 3]]); t.tensor([z.bfloat16()])
 t.tensor([b[0], False]); t.tensor([u[0], 2]); t.tensor([z, 1j]); t.tensor([2**63]); t.tensor([2**70])
@@ -122,7 +129,7 @@ def plain(value: Any) -> Any:
         return str(d.dtype).split(".")[1], tuple(d.shape), bool(value.requires_grad), np.array(array)
     if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
-    return value
+    return str(value).split(".")[1] if isinstance(value, (torch.dtype, DType)) else value
 
 
 def same(found: Any, want: Any) -> None:

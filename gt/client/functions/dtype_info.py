@@ -77,7 +77,8 @@ def iinfo(dtype: Any) -> IInfo:
 @function
 def result_type(a: Any, b: Any) -> DType:
     """The promoted dtype of two operands."""
-    return promote(*(x.handle.spec if isinstance(x, Tensor) else type(x) for x in (a, b)))
+    found = promote(*(x.handle.spec if isinstance(x, Tensor) else type(x) for x in (a, b)))
+    return found.to_complex() if isinstance(a, complex) or isinstance(b, complex) else found
 
 
 @function

@@ -222,7 +222,9 @@ def isneginf(input: Tensor) -> Tensor:
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     if rtol < 0 or atol < 0:
         raise ArgumentError(f"isclose: expected tolerances of 0 or more, got rtol={rtol} and atol={atol}")
-    if input.dtype is other.dtype is dtype_of("bool"):
+    if input.dtype is not other.dtype:
+        raise ArgumentTypeError(f"isclose: expected tensors of one dtype, got {input.dtype.name} and {other.dtype.name}")
+    if input.dtype is dtype_of("bool"):
         return input == other
     found = (input == other) | ((input - other).abs() <= other.abs() * rtol + atol) & other.isfinite()
     return found | input.isnan() & other.isnan() if equal_nan else found

@@ -129,6 +129,10 @@ def _number(value: Any, like: Tensor) -> Any:
 @both
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """A copy with these values at the indices that the arrays, one for each of the first axes, give together."""
+    if not isinstance(values, Tensor):
+        raise TypeError(f"index_put: expected a tensor of values, got {type(values).__name__}")
+    if values.dtype is not input.dtype:
+        raise ArgumentError(f"index_put: expected values of {input.dtype.name}, got {values.dtype.name}")
     return put(input, tuple(indices), values, accumulate)
 
 

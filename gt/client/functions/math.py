@@ -7,15 +7,17 @@ from typing import Any
 
 from gt.client.apply import unary
 from gt.client.autograd import Tensor
+from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import as_tensor
+from gt.client.functions.dtype_info import result_type
 from gt.client.functions.elementwise import clamp
 from gt.client.functions.in_place import in_place
 from gt.client.functions.registry import alias, both, method
 from gt.client.saved import saves
 from gt.client.writes import assign
-from gt.errors import ArgumentTypeError
+from gt.errors import ArgumentTypeError, UnsupportedDTypeError
 from gt.ops.table import TABLE
-from gt.spec import dtype_of
+from gt.spec import dtype_of, promote_types
 
 
 @both
@@ -39,9 +41,18 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     return unary(TABLE["round"], input * 10.0**decimals) / 10.0**decimals
 
 
+def _real(name: str, *operands: Any, whole: bool) -> list[Tensor]:
+    """Operands as tensors of their common dtype: of floats, or (`whole`) of integers as floats."""
+    common = result_type(*operands)
+    if common.rank > 2 or common.rank < 2 and not whole:
+        raise UnsupportedDTypeError(f"{name}: expected {'real numbers' if whole else 'floats'}, got {common.name}")
+    return [as_tensor(x).to(common if common.rank == 2 else DEFAULT.dtype) for x in operands]
+
+
 @both
-def xlogy(input: Tensor, other: Any) -> Tensor:
-    return (input == 0).pick(0.0, input * as_tensor(other).log())
+def xlogy(input: Any, other: Any) -> Tensor:
+    x, y = _real("xlogy", input, other, whole=True)
+    return (x == 0).pick(0.0, x * y.log())
 
 
 @both
@@ -63,8 +74,13 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @both
+@saves("input", "other")
 def hypot(input: Tensor, other: Tensor) -> Tensor:
-    return (input * input + other * other).sqrt()
+    """The square root of the sum of both squares, by parts of the larger: squares of large numbers would be infinite."""
+    a, b = _real("hypot", input, other, whole=False)
+    top = a.detach().abs().maximum(b.detach().abs())
+    top = (top.isfinite() & (top != 0)).pick(top, 1.0)
+    return ((a / top).square() + (b / top).square()).sqrt() * top
 
 
 @both
@@ -97,7 +113,11 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 
 @both
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    return input.clone() * 2.0**other  # PyTorch's gradient reads the result, so the input may change
+    x = input.clone()  # PyTorch's gradient reads the result, so the input may change
+    if input.dtype.rank < 2 or other.dtype.rank > 1:
+        return x * 2.0**other
+    wide = promote_types(input.dtype.to_real(), DEFAULT.dtype)
+    return (x * 2.0 ** other.to(wide)).to(input.dtype)
 
 
 for _f in (logit, sinc, xlogy, hypot, round):

@@ -10,6 +10,7 @@ import numpy as np
 from gt.client.apply import apply
 from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor, full
+from gt.client.functions.dtype_info import result_type
 from gt.client.functions.reduce import Extreme
 from gt.client.functions.registry import axis_spelling, both, function
 from gt.client.saved import note_saved
@@ -85,6 +86,8 @@ def searchsorted(
     if side not in (None, "left", "right") or right and side == "left":
         raise ArgumentError(f"searchsorted with side={side!r} and right={right}: expected 'left' or 'right', and both to agree")
     right = side == "right" if side is not None else right
+    if not isinstance(values, Tensor):
+        sorted_sequence = sorted_sequence.to(result_type(sorted_sequence, values))
     given = values if isinstance(values, Tensor) else full((), values, dtype=sorted_sequence.dtype)
     if isinstance(values, Tensor) and values.dtype is not sorted_sequence.dtype:
         raise ArgumentTypeError(
