@@ -131,6 +131,7 @@ _PARTS = [
     "errors",
     "fft",
     "func",
+    "functional",
     "jit",
     "linalg",
     "masked",
@@ -149,6 +150,7 @@ _PARTS = [
     "tensor_ops_cuda",
     "tensor_ops_opencl",
     "testing",
+    "types",
     "utils",
     "version",
 ]

@@ -4,19 +4,13 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 from gt.client.functions.windows import WINDOWS
 from gt.client.signals import context, current, enter, exit, tensor
+from gt.import_paths import add_files
 
 __all__ = ["context", "current", "enter", "exit", "tensor"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "windows":
-        raise AttributeError(f"module 'gt.signal' has no attribute {name!r}")
-    return SimpleNamespace(**WINDOWS)
 
 
 class _SignalModule(ModuleType):
@@ -25,3 +19,4 @@ class _SignalModule(ModuleType):
 
 
 sys.modules[__name__].__class__ = _SignalModule
+add_files(globals(), {"windows": " ".join(WINDOWS)}, WINDOWS)

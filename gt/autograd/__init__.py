@@ -9,6 +9,7 @@ from gt.autograd.functional import hessian, jacobian
 from gt.autograd.variable import Variable
 from gt.autograd.walk import backward, grad
 from gt.client.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from gt.import_paths import add_files
 
 __all__ = [
     "Function",
@@ -32,4 +33,10 @@ __all__ += [
     "set_grad_enabled",
 ]
 
+FILES = {
+    "grad_mode": "enable_grad inference_mode no_grad set_grad_enabled",
+    "gradcheck": "gradcheck gradgradcheck GradcheckError",
+    "anomaly_mode": "detect_anomaly set_detect_anomaly",
+}
+add_files(globals(), FILES)
 __getattr__ = missing_names.of(__name__)

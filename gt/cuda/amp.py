@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt import amp
+from gt.import_paths import add_files
 from gt.spec import float16
 
 GradScaler, custom_fwd, custom_bwd = amp.GradScaler, amp.custom_fwd, amp.custom_bwd
@@ -18,3 +19,4 @@ class autocast(amp.autocast):
 
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+add_files(globals(), {"autocast_mode": "autocast custom_bwd custom_fwd", "grad_scaler": "GradScaler"})

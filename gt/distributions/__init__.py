@@ -3,7 +3,7 @@
 Random numbers are the session's (`gt.manual_seed`) and the same on every engine; they are not PyTorch's."""
 
 from gt.distributions import constraints, kl, transforms
-from gt.distributions.by_file import add_files
+from gt.distributions.by_file import FILES
 from gt.distributions.classes import Categorical, Multinomial, OneHotCategorical, OneHotCategoricalStraightThrough
 from gt.distributions.composite import (
     HalfCauchy,
@@ -42,6 +42,7 @@ from gt.distributions.positive import (
 from gt.distributions.real_line import Cauchy, Gumbel, Laplace, Normal, StudentT, Uniform, VonMises
 from gt.distributions.registry import biject_to, transform_to
 from gt.distributions.transforms import *  # noqa: F403 (all that it names)
+from gt.import_paths import add_files
 
 __all__ = [
     *transforms.__all__,
@@ -55,5 +56,4 @@ __all__ = [
     "transform_to", "transforms",
 ]  # fmt: skip
 
-add_files(globals())
-del add_files
+add_files(globals(), FILES)

@@ -1,11 +1,5 @@
 """PyTorch's files of distributions, by which scripts import them: `from gt.distributions.normal import Normal`."""
 
-from __future__ import annotations
-
-import sys
-import types
-from typing import Any
-
 FILES = {
     "bernoulli": "Bernoulli", "beta": "Beta", "binomial": "Binomial", "categorical": "Categorical", "cauchy": "Cauchy",
     "chi2": "Chi2", "dirichlet": "Dirichlet", "exponential": "Exponential", "gamma": "Gamma", "geometric": "Geometric",
@@ -20,12 +14,3 @@ FILES = {
     "lowrank_multivariate_normal": "LowRankMultivariateNormal", "negative_binomial": "NegativeBinomial", "wishart": "Wishart",
     "transformed_distribution": "TransformedDistribution", "uniform": "Uniform", "von_mises": "VonMises", "weibull": "Weibull",
 }  # fmt: skip
-
-
-def add_files(package: dict[str, Any]) -> None:
-    """Make a module of each file, with the class that it has."""
-    for name, holds in FILES.items():
-        full = f"{package['__name__']}.{name}"
-        module = types.ModuleType(full, f"`{holds}`, by the file that PyTorch has it in.")
-        setattr(module, holds, package[holds])
-        sys.modules[full] = package[name] = module

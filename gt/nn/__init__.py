@@ -180,4 +180,5 @@ __all__ += ["LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear", "AdaptiveL
 __all__ += ["DataParallel", "FeatureAlphaDropout", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool3d"]
 __all__ += ["modules", "parallel", "parameter"]
 
+modules.fill(globals())
 __getattr__ = missing_names.of(__name__)

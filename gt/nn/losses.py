@@ -24,6 +24,13 @@ class _Loss(Module):
             self.weight = None
 
 
+class _WeightedLoss(_Loss):
+    def __init__(
+        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(size_average, reduce, reduction, weight)
+
+
 class MSELoss(_Loss):
     """The squared difference."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from gt.import_paths import add_files
 from gt.nn.module import Module
 
 
@@ -27,3 +28,6 @@ class DistributedDataParallel(DataParallel):
     def no_sync(self) -> Any:
         """Without effect: gradients accumulate until `zero_grad()` in any case."""
         return nullcontext()
+
+
+add_files(globals(), {"data_parallel": "DataParallel", "distributed": "DistributedDataParallel"})

@@ -42,6 +42,38 @@ def test_modules_that_scripts_import_are_there() -> None:
         assert list(DistributedSampler(range(4), shuffle=False)) == [0, 1, 2, 3]
 
 
+IMPORTS = """nn.modules.activation ReLU MultiheadAttention; nn.modules.batchnorm _BatchNorm; nn.modules.conv _ConvNd Conv2d
+nn.modules.loss _Loss _WeightedLoss TripletMarginLoss; nn.modules.linear NonDynamicallyQuantizableLinear
+nn.modules.module Module
+nn.modules.normalization LayerNorm; nn.modules.padding ReplicationPad2d; nn.modules.pooling MaxPool2d
+nn.modules.rnn LSTM RNNBase
+nn.modules.distance PairwiseDistance; nn.modules.dropout Dropout; nn.modules.transformer TransformerEncoderLayer
+nn.modules.utils _pair
+nn.modules.sparse Embedding; nn.modules.upsampling Upsample; nn.modules Linear Sequential; nn.common_types _size_2_t
+nn.utils.clip_grad clip_grad_norm_; nn.utils.convert_parameters parameters_to_vector; nn.utils.weight_norm weight_norm
+nn.utils.spectral_norm spectral_norm; nn.parallel.distributed DistributedDataParallel
+nn.parallel.data_parallel DataParallel
+optim.adam Adam; optim.adamw AdamW; optim.sgd SGD; optim.rmsprop RMSprop; optim.lbfgs LBFGS; optim.optimizer Optimizer
+optim.lr_scheduler LambdaLR _LRScheduler; autograd.grad_mode no_grad; autograd.gradcheck gradcheck
+autograd.function Function
+amp.grad_scaler GradScaler; amp.autocast_mode autocast; cuda.amp.grad_scaler GradScaler; cuda.amp.autocast_mode autocast
+types Number Device _size; functional einsum Tensor norm; signal.windows hann gaussian
+utils.data._utils.collate default_collate
+distributions.normal Normal; distributions.categorical Categorical"""
+
+
+@pytest.mark.parametrize("line", [line.strip() for part in IMPORTS.splitlines() for line in part.split(";")])
+def test_names_import_from_pytorchs_files(line: str) -> None:
+    path, *names = line.split()
+    for root in ("torch", "gt"):
+        found = importlib.import_module(f"{root}.{path}")
+        assert all(hasattr(found, name) for name in names)
+
+
+def test_a_function_of_the_same_name_as_its_file_stays_a_function() -> None:
+    assert callable(gt.nn.utils.weight_norm) and callable(gt.autograd.gradcheck) and callable(gt.nn.utils.spectral_norm)
+
+
 def test_a_script_is_rank_0_of_1() -> None:
     dist = gt.distributed
     with gt.testing.cluster():

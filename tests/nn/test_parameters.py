@@ -92,6 +92,7 @@ def test_files_of_pytorchs_modules_are_there_to_import_from() -> None:
     from gt.nn.modules.batchnorm import _BatchNorm
     from gt.nn.modules.loss import _Loss
     from gt.nn.modules.module import Module
+
     from gt.nn.modules.utils import _pair
     from gt.nn.parameter import Parameter
 

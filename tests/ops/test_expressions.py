@@ -28,14 +28,19 @@ DATA = {
     "image": (np.arange(70).reshape(1, 2, 5, 7) * 3 % 256, "uint8"),
 }
 LINES = """
-t.hypot(i, i); t.hypot(x, x); t.hypot(x * 1e30, x * 1e30); t.hypot(x.half() * 300, x.half() * 300); t.hypot(z, w); t.hypot(x * 0, x * 0)
-gradient(lambda x: t.hypot(x, x * 2 + 1)); t.xlogy(2, x + 4); t.xlogy(z.double(), i + 5); t.xlogy(w, (z + 1).bfloat16()); t.xlogy(x, 1j)
+t.hypot(i, i); t.hypot(x, x); t.hypot(x * 1e30, x * 1e30); t.hypot(x.half() * 300, x.half() * 300); t.hypot(z, w)
+t.hypot(x * 0, x * 0)
+gradient(lambda x: t.hypot(x, x * 2 + 1)); t.xlogy(2, x + 4); t.xlogy(z.double(), i + 5); t.xlogy(w, (z + 1).bfloat16())
+t.xlogy(x, 1j)
 t.ldexp(x.bfloat16(), i); t.ldexp(z.double(), i); t.ldexp(x, i); t.ldexp(x.half(), i + 9); t.ldexp(i, i)
 t.result_type(x, 1j); t.result_type(i, 1j); t.result_type(w, 1j); t.result_type(i, 2.5); t.result_type(u, 300)
-t.searchsorted(i.sort()[0], 1.5); t.bucketize(2.5, i.sort()[0]); t.searchsorted(w.sort()[0], 1); t.bucketize(1, x[0].sort()[0])
-x.index_put((i[:1] - 1,), w); x.index_put((i[:1] - 1,), w.float()); x.index_put((i[:1] - 1,), 2.0); t.isclose(w, x[0]); t.allclose(x, x)
+t.searchsorted(i.sort()[0], 1.5); t.bucketize(2.5, i.sort()[0]); t.searchsorted(w.sort()[0], 1)
+t.bucketize(1, x[0].sort()[0])
+x.index_put((i[:1] - 1,), w); x.index_put((i[:1] - 1,), w.float()); x.index_put((i[:1] - 1,), 2.0); t.isclose(w, x[0])
+t.allclose(x, x)
 x @ 2.0; t.dot(b, b); t.mm(b[None], b[:, None]); t.matmul(x, 3); i[:2] @ i[:2]
-t.tensor([1, [2]]); t.tensor([[1], 2]); t.tensor([[1, 2], [3]]); t.tensor([1.0, (2, 3)]); t.tensor(["a"]); t.tensor([1, "a"])
+t.tensor([1, [2]]); t.tensor([[1], 2]); t.tensor([[1, 2], [3]]); t.tensor([1.0, (2, 3)]); t.tensor(["a"])
+t.tensor([1, "a"])
 t.tensor([i[:1], i[1:2]]); t.tensor([i, i]); t.tensor([x, x]); t.tensor([[z, 1], [2, 3]]); t.tensor([z.bfloat16()])
 t.tensor([b[0], False]); t.tensor([u[0], 2]); t.tensor([z, 1j]); t.tensor([2**63]); t.tensor([2**70])
 t.tensor(np.array([2**63], np.uint64), dtype=t.float32); t.nn.MultiheadAttention(5, 2); t.nn.MultiheadAttention(4, 0)
@@ -48,7 +53,8 @@ np.exp(x); np.sqrt(z); np.maximum(x, 0); np.isnan(x); np.add(x, x); np.argmax(x)
 np.exp(w.requires_grad_()); np.multiply(w.requires_grad_(), 2.0); np.float64(2) * w.requires_grad_()
 t.utils.data.default_collate([1, 2.5]); t.utils.data.default_collate([1.5, 2]); t.utils.data.default_collate([True, False])
 t.utils.data.default_collate([np.float32(1), np.float32(2)]); t.utils.data.default_collate([1, 2])
-i.add(1, alpha=2.5); i.add(1, alpha=2); t.index_fill(x, 1, i[:1].int(), 1.0); t.index_add(z, 0, t.tensor([0]), w[:1].float())
+i.add(1, alpha=2.5); i.add(1, alpha=2); t.index_fill(x, 1, i[:1].int(), 1.0)
+t.index_add(z, 0, t.tensor([0]), w[:1].float())
 e.chunk(2); x.chunk(2); z.chunk(1); z.split(1); t.stack([]); t.cat([t.tensor([]), x]); t.cat([t.tensor([]), i[None]])
 t.cat([t.empty(0)] * 2, 1)
 t.cat([x, t.empty(0)], 1); e.max(0); e.argmax(0); z.mT; t.nn.functional.normalize(z, dim=0); x.half() @ x.half().t()
@@ -58,7 +64,8 @@ i & x; i << 1.5; b // b; b ** b; b % True; x.bincount(); x.index_select(0, t.ten
 x.repeat_interleave(t.tensor([1, 2, 3]), 0); t.rand(2, dtype=t.int64); t.nn.LSTM(3, 2)(t.ones(2, 2, 9))
 t.full((1,), 300, dtype=t.uint8); t.full((1,), -3, dtype=t.uint8); t.full((1,), 2**40, dtype=t.int32)
 i // t.tensor([1, 0, 1]); i % 0; t.fmod(i, 0); i // 0
-t.div(i, 0, rounding_mode="floor"); i.float() // 0; t.pow(t.tensor(2), i); t.pow(i, t.tensor([-1, 2, -3])); i ** -1; -7 // u[:1]
+t.div(i, 0, rounding_mode="floor"); i.float() // 0; t.pow(t.tensor(2), i); t.pow(i, t.tensor([-1, 2, -3])); i ** -1
+-7 // u[:1]
 t.empty(1, 2, 3, 4, memory_format=t.channels_last).shape; x.clone(memory_format=t.preserve_format)
 t.nn.Conv2d(1, 1, 1).to(memory_format=t.channels_last).weight.shape; t.hann_window(5, device="cpu", layout=t.strided)
 t.bartlett_window(5, device="cpu"); t.kaiser_window(5, device="cpu")
@@ -114,9 +121,10 @@ def evaluate(line: str, t: Any) -> Any:
         (y * y).sum().backward()
         return y, x.grad
 
+    code = compile(line, "<expression>", "eval")
     own = dict(t=t, F=t.nn.functional, np=np, copy=copy, put=put, copied=copied, pickled=pickled, stream=stream)
     try:
-        return plain(eval(line, {**own, **names, "gradient": gradient}))
+        return plain(eval(code, {**own, **names, "gradient": gradient}))
     except Exception as wrong:  # noqa: BLE001 - compared with the error of the other library
         return wrong
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "gt"
 # A part imports only parts that stand above it. Those on one line never import one another.
 ORDER = [
-    ["garbage", "lazy_import", "missing_names", "parameters"],
+    ["garbage", "import_paths", "lazy_import", "missing_names", "parameters"],
     ["safe_path", "version", "accelerator", "jit", "multiprocessing", "onnx"],
     ["device", "errors", "ownership", "spec"],
     ["environment"],
@@ -25,6 +25,7 @@ ORDER = [
     ["clusters"],
     ["dispatcher", "worker", "client"],
     ["amp", "autograd", "data", "distributed", "fft", "files", "linalg", "masked", "optim", "random", "sparse", "special"],
+    ["functional", "types"],
     ["compiler", "cuda", "func", "utils"],
     ["nn"],
     ["distributions"],

@@ -3,7 +3,8 @@
 from typing import Any
 
 from gt import missing_names
-from gt.nn.utils import clip, parametrizations, parametrize, rnn
+from gt.import_paths import add_files
+from gt.nn.utils import parametrizations, parametrize, rnn
 from gt.nn.utils.clip import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -19,7 +20,13 @@ __all__ += ["vector_to_parameters"]
 __all__ += ["parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
 clip_grad_norm = clip_grad_norm_  # its older name
-clip_grad = convert_parameters = clip  # PyTorch's files
+FILES = {
+    "clip_grad": "clip_grad_norm_ clip_grad_norm clip_grad_value_ clip_grads_with_norm_ get_total_norm",
+    "convert_parameters": "parameters_to_vector vector_to_parameters",
+    "spectral_norm": "spectral_norm remove_spectral_norm",
+    "weight_norm": "weight_norm remove_weight_norm",
+}
+add_files(globals(), FILES)
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:

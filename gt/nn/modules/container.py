@@ -1,5 +1,0 @@
-"""`torch.nn.modules.container`."""
-
-from gt.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
