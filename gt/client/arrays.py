@@ -88,7 +88,8 @@ def _mixed(data: Any) -> bool:
 
 def _dtypes_in(data: Any) -> set[DType]:
     """The dtypes that nested lists bring: NumPy's numbers and arrays their own, Python's fractions the default one."""
-    kinds, found = set(map(type, data)), set[DType]()
+    kinds: set[Any] = set(map(type, data))
+    found = set[DType]()
     if kinds == {float}:
         return {DEFAULT.dtype}
     for kind in kinds:

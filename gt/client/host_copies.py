@@ -1,7 +1,7 @@
 """Copies of tensors at the client, for scripts that read a tensor element by element: `labels[i].item()` in a Dataset. After a
 few small reads of views of one tensor the whole tensor is read once, and further reads of its views use the copy. Values on
-the workers never change, so a copy stays valid. A row of a tensor with a copy needs no instruction (UNMADE) until an op uses
-its value: then `views.renew` computes it."""
+the workers never change, so a copy stays valid. A row or an element of a tensor with a copy needs no instruction (UNMADE) until
+an op uses its value: then `views.renew` computes it."""
 
 from __future__ import annotations
 
@@ -42,20 +42,44 @@ HOST = _Host()
 
 
 class Copy:
-    """A value at the client, and the kind of a slice of one row."""
+    """A value at the client, and the kinds of a slice at one place of its first axes."""
 
-    __slots__ = ("array", "row", "rest")
+    __slots__ = ("array", "spec", "kinds", "lengths")
 
     def __init__(self, value: Handle) -> None:
         self.array = value.numpy()
         self.array.flags.writeable = False
-        spec, scope = value.spec, here()
-        self.rest = (0,) * (spec.ndim - 1)
-        self.row: Known | None = None
-        if spec.shape:
-            take = ((-1, 1), *((d, 1) for d in spec.shape[1:]))
+        self.spec = value.spec
+        self.kinds: dict[int, Known] = {}  # by the number of axes
+        self.lengths: dict[int, int] = {}  # the number of axes, by the number of the kind
+
+    def kind(self, count: int) -> Known:
+        """The kind of a slice at one place of so many axes."""
+        found = self.kinds.get(count)
+        if found is None:
+            spec, scope = self.spec, here()
+            take = (*((-1, 1),) * count, *((d, 1) for d in spec.shape[count:]))
             key = (SLICE, spec, *(int,) * spec.ndim, (take,))
-            self.row = scope.kinds.get(key) or scope.learn(key, SLICE, (spec, *(int,) * spec.ndim), (take,))
+            found = scope.kinds.get(key) or scope.learn(key, SLICE, (spec, *(int,) * spec.ndim), (take,))
+            self.kinds[count], self.lengths[found.number] = found, count
+        return found
+
+    def places(self, made: tuple) -> tuple:
+        """The places at which a slice of such a kind lies."""
+        return made[3 : 3 + self.lengths[made[0]]]
+
+    def starts(self, places: tuple) -> list[int] | None:
+        """Where a slice at these places starts on every axis; None if they are no places."""
+        shape = self.spec.shape
+        if not 0 < len(places) <= len(shape):
+            return None
+        found = [0] * len(shape)
+        for k, i in enumerate(places):
+            n = shape[k]
+            if type(i) is not int or not -n <= i < n:
+                return None
+            found[k] = i if i >= 0 else i + n
+        return found
 
 
 def chain_of_ops(t: Tensor) -> tuple[Handle, list[Tensor]] | None:
@@ -86,25 +110,35 @@ class HostCopies:
         self.counts: dict[int, int] = {}  # small reads of views of a value without a copy
         self.bytes = self.served = 0
 
-    def row(self, base: Tensor, i: int) -> Tensor | None:
-        """`base[i]` without an instruction; None if there is no copy, or gradients are required."""
+    def at(self, base: Tensor, index: int | tuple) -> Tensor | None:
+        """`base[index]` without an instruction; None if there is no copy, gradients are required, or it is no index of ints. A
+        part of a row that has no instruction either is one of the whole."""
         value = raw_handle(base)
         copy = self.copies.get(value.id)
-        if copy is None or copy.row is None or base.base is not None or wants_gradient(base) or here().signal:
+        if copy is None:
             return None
-        n = value.spec.shape[0]
-        if not -n <= i < n:
+        places: tuple = (index,) if type(index) is int else index  # type: ignore[assignment]
+        if base.base is not None:
+            row, base = base, base.base
+            if row.made[2] is not UNMADE or base.base is not None or raw_handle(base) is not value or not places:
+                return None
+            places = (*copy.places(row.made), *places)
+        if wants_gradient(base) or here().signal:
             return None
-        made = (copy.row.number, last_id(value.session), UNMADE, i % n, *copy.rest)
-        return Tensor(value, False, None, None, None, base, copy.row, made)
+        starts = copy.starts(places)
+        if starts is None:
+            return None
+        known = copy.kind(len(places))
+        return Tensor(value, False, None, None, None, base, known, (known.number, last_id(value.session), UNMADE, *starts))
 
     def read(self, t: Tensor) -> np.ndarray | None:
         """The value of a view from a copy of its base; None if there is none."""
-        if t.made[2] is UNMADE:
+        made = t.made
+        if made[2] is UNMADE:
             copy = self.copies.get(raw_handle(t.base).id) if t.base is not None and t.base.base is None else None
-            if copy is not None and copy.row is t.how:
+            if copy is not None and made[0] in copy.lengths:
                 self.served += 1
-                return copy.array[t.made[3]]
+                return copy.array[copy.places(made)]
         elif stale(t):
             _ = t.handle
         return self._read(t)

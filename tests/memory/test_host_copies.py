@@ -27,6 +27,30 @@ def test_elements_read_one_by_one_come_from_one_copy(engine: str) -> None:
         assert gt.debug.host_copies()["tensors"] == 1
 
 
+def test_an_element_of_a_copied_tensor_needs_no_instruction(pool: Any) -> None:
+    data = np.arange(24, dtype="f4").reshape(4, 3, 2)
+    x = gt.tensor(data)
+    for i in range(host_copies.READS):
+        x[i % 4, 0, 0].item()
+    session = x.handle.session
+    before = host_copies.last_id(session)
+    assert [x[i, j, -1].item() for i in range(-4, 4) for j in range(3)] == data[[*range(4)] * 2, :, -1].reshape(-1).tolist()
+    assert x[2, 1].tolist() == data[2, 1].tolist() and x[(3,)].tolist() == data[3].tolist()
+    assert [x[i][j][0].item() for i in range(4) for j in range(3)] == data[:, :, 0].reshape(-1).tolist()
+    assert host_copies.last_id(session) == before, "a read of an element was an instruction"
+    row = x[1]
+    row[2][0].fill_(9.0)
+    assert row[2, 0].item() == x[1, 2, 0].item() == 9.0 and row.tolist()[2] == [9.0, data[1, 2, 1]]
+    x[1] = gt.tensor(data[1])
+    assert row[2][0].item() == data[1, 2, 0] and row[()].tolist() == data[1].tolist()
+    assert (x[1, 2] * 2).tolist() == (data[1, 2] * 2).tolist() and x[1, 2, 0].shape == ()
+    x[3, 2, 1].fill_(70.0)
+    assert x[3, 2, 1].item() == 70.0 and x[3, 2].tolist() == [22.0, 70.0]
+    for wrong in ((4, 0, 0), (0, 0, 0, 0), (0, -4, 0)):
+        with pytest.raises(IndexError):
+            x[wrong]
+
+
 def test_a_write_is_seen_by_the_next_read(pool: Any) -> None:
     x = gt.zeros(40)
     for i in range(40):

@@ -21,6 +21,8 @@ from gt.ops.rules import axis_of
 from gt.ops.table import TABLE
 from gt.spec import bool_, int64, uint8
 
+PLACES = (int, tuple)  # types of an index that a copy at the client may answer
+
 
 class Picture:
     """A parsed index: the slices, the shape they give (including new axes), and the index arrays applied to it."""
@@ -150,10 +152,10 @@ def _picture(shape: tuple[int, ...], index: int) -> Picture:
 
 @method
 def __getitem__(self: Tensor, index: Any) -> Tensor:
-    if type(index) is int and (copies := raw_handle(self).session.copies) is not None:
-        row = copies.row(self, index)
-        if row is not None:
-            return row
+    if type(index) in PLACES and (copies := raw_handle(self).session.copies) is not None:
+        found = copies.at(self, index)
+        if found is not None:
+            return found
     if type(index) is int:
         return _picture(self.handle.spec.shape, index).sliced(self)
     picture = Picture(self.handle.spec.shape, index)

@@ -74,7 +74,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @both
-@saves("input", "other")
+@saves("input", "other", "result")
 def hypot(input: Tensor, other: Tensor) -> Tensor:
     """The square root of the sum of both squares, by parts of the larger: squares of large numbers would be infinite."""
     a, b = _real("hypot", input, other, whole=False)
