@@ -13,14 +13,15 @@ from gt.spec import REPLICATE, Partial, Placement, Shard, Spec, bool_, float32
 
 def _matmul(a: Spec, b: Spec) -> Spec:
     want = "expected (..., m, k) and (..., k, n)"
-    if not isinstance(a, Spec) or not isinstance(b, Spec):
-        raise TypeError("cannot matmul with a number: use *")
+    for operand in (a, b):
+        if not isinstance(operand, Spec):
+            raise TypeError(f"matmul: expected tensors, got {operand.__name__}: use * for a number")
     if not a.shape or not b.shape:
         raise ValueError(f"cannot matmul {a.shape} by {b.shape}: {want}; use * for a 0-d tensor")
     if a.dtype is not b.dtype:
         raise TypeError(f"cannot matmul {a.dtype.name} by {b.dtype.name}: expected one dtype")
     if a.dtype is bool_:
-        raise UnsupportedDTypeError("cannot matmul booleans: cast first")
+        raise UnsupportedDTypeError(f"cannot matmul {a.dtype.name} by {b.dtype.name}: cast first")
     left, right = a.shape, b.shape
     inner = right[-2] if len(right) > 1 else right[0]
     if left[-1] != inner:

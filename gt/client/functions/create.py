@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.table import TABLE
 from gt.spec import DType, dtype_of, int64, uint8
 
+FULL = TABLE["full"]
+
 
 def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
     """`randn(2, 3)`, `randn((2, 3))` and `randn(size=(2, 3))` mean the same."""
@@ -24,10 +27,10 @@ def shape_of(size: tuple, shape: Any = None) -> tuple[int, ...]:
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = tuple(size[0])
     try:
-        out = tuple(d.__index__() for d in size)
-    except AttributeError:
+        out = tuple(map(index, size))
+    except TypeError:
         raise ArgumentTypeError(f"a shape: expected integers, got {size}") from None
-    if any(d < 0 for d in out):
+    if out and min(out) < 0:
         raise ArgumentError(f"a shape: expected sizes of 0 or more, got {out}")
     return out
 
@@ -84,7 +87,7 @@ def full(
         return made(found if result_dtype.is_complex else found.to(result_dtype), requires_grad)
     if result_dtype.rank == 1 and not -128 <= value < 128:
         _check_fits(value, result_dtype)
-    return made(apply(TABLE["full"], (value,), (shape, result_dtype.code)), requires_grad)
+    return made(apply(FULL, (value,), (shape, result_dtype.code)), requires_grad)
 
 
 def _check_fits(value: float, dtype: DType) -> None:
@@ -99,7 +102,8 @@ def zeros(
     *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
     layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    return full(shape_of(dims, shape if size is None else size), 0, dtype=dtype or DEFAULT.dtype, requires_grad=requires_grad)
+    code = (DEFAULT.dtype if dtype is None else dtype_of(dtype)).code
+    return made(apply(FULL, (0,), (shape_of(dims, shape if size is None else size), code)), requires_grad)
 
 
 @function
@@ -107,7 +111,8 @@ def ones(
     *dims: Any, size: Any = None, shape: Any = None, dtype: Any = None, requires_grad: bool = False, device: Any = None,
     layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    return full(shape_of(dims, shape if size is None else size), 1, dtype=dtype or DEFAULT.dtype, requires_grad=requires_grad)
+    code = (DEFAULT.dtype if dtype is None else dtype_of(dtype)).code
+    return made(apply(FULL, (1,), (shape_of(dims, shape if size is None else size), code)), requires_grad)
 
 
 @function

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary
+from gt.client.apply import NUMBERS, apply, as_operand, binary, binary_of, unary, unary_of
 from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import as_tensor, full, full_like
 from gt.client.functions.registry import both, method
 from gt.client.session import last_id
-from gt.client.views import detached
+from gt.client.views import detached, raw_handle
 from gt.client.writes import assign, give_data
 from gt.device import DEVICES, Device
 from gt.errors import ArgumentTypeError
@@ -83,19 +83,21 @@ _T.__abs__ = lambda self: unary(TABLE["abs"], self)
 _T.__pos__ = lambda self: self
 _T.__invert__ = lambda self: apply(TABLE["bitwise_not"], (self,))
 
-_add, _mul = TABLE["add"], TABLE["mul"]
+_sum, _product, _negative = binary_of(TABLE["add"]), binary_of(TABLE["mul"]), unary_of(TABLE["neg"])
 # A number on the left of a commuting operator needs no tensor of its own.
-_T.__radd__ = lambda self, other: binary(_add, _tensor(self), other)
-_T.__rmul__ = lambda self, other: binary(_mul, _tensor(self), other)
+_T.__radd__ = lambda self, other: _sum(_tensor(self), other)
+_T.__rmul__ = lambda self, other: _product(_tensor(self), other)
 _T.__rdiv__ = _T.__rtruediv__ = lambda self, other: self.reciprocal() * other  # as PyTorch divides by a tensor
 
 
 def _subtracted_from(self: Tensor, other: Any) -> Tensor:
     """`other - self`: the negative and a sum. Of integers and a float not so: their dtype may not have the negative."""
+    if type(other) is float and raw_handle(self).spec.dtype.rank > 1:
+        return _sum(_negative(self), other)
     if isinstance(other, bool):
         raise ArgumentTypeError("cannot subtract booleans: use ^ or logical_xor")
     if isinstance(other, int) or _tensor(self).handle.spec.dtype.rank > 1:
-        return binary(_add, unary(TABLE["neg"], self), other)
+        return _sum(_negative(self), other)
     return binary(TABLE["sub"], _like(other, self), self)
 
 
