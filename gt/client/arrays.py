@@ -51,12 +51,12 @@ def as_array(data: Any) -> tuple[np.ndarray, DType]:
     try:
         array = np.asarray(_with_numbers(data) if tensors else data)
     except ValueError as wrong:
-        kind = ArgumentTypeError if python and _mixed(data) else ArgumentError
-        raise kind(f"cannot make a tensor of this: {wrong}") from None
+        error = ArgumentTypeError if python and _mixed(data) else ArgumentError
+        raise error(f"cannot make a tensor of this: {wrong}") from None
     if array.dtype.kind not in "biufc":
         refused = str if array.dtype.kind == "U" else int  # a list that begins with one is a ValueError in PyTorch
-        kind = ArgumentError if python and isinstance(_first_element(data), refused) else ArgumentTypeError
-        raise kind(f"cannot make a tensor of {array.dtype} data: expected numbers of at most 64 bits")
+        error = ArgumentError if python and isinstance(_first_element(data), refused) else ArgumentTypeError
+        raise error(f"cannot make a tensor of {array.dtype} data: expected numbers of at most 64 bits")
     if tensors or python and array.dtype in (np.float64, np.complex128):
         return array, reduce(promote_types, _dtypes_in(data))
     return array, dtype_of(WIDER.get(array.dtype.name, array.dtype.name))
@@ -75,13 +75,13 @@ def _with_numbers(data: list[Any] | tuple[Any, ...]) -> list[Any]:
 
 def _number(t: Tensor) -> np.ndarray:
     if t.numel() != 1:
-        kind = ArgumentError if t.dtype.is_floating_point or t.dtype.is_complex else ArgumentTypeError
-        raise kind(f"a tensor in a list has to be one number, not of shape {tuple(t.shape)}: gt.stack or gt.cat the list")
+        error = ArgumentError if t.dtype.is_floating_point or t.dtype.is_complex else ArgumentTypeError
+        raise error(f"a tensor in a list has to be one number, not of shape {tuple(t.shape)}: gt.stack or gt.cat the list")
     return t.detach().numpy().reshape(())
 
 
 def _mixed(data: Any) -> bool:
-    """Whether numbers stand beside lists."""
+    """Whether numbers and lists stand in one list."""
     parts = [x for x in data if isinstance(x, (list, tuple, np.ndarray))]
     return bool(parts) and (len(parts) < len(data) or _mixed(list(chain.from_iterable(parts))))
 

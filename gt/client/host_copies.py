@@ -53,7 +53,7 @@ class Copy:
         self.kinds: dict[int, Known] = {}  # by the number of axes
         self.lengths: dict[int, int] = {}  # the number of axes, by the number of the kind
 
-    def kind(self, count: int) -> Known:
+    def slice_kind(self, count: int) -> Known:
         """The kind of a slice at one place of so many axes."""
         found = self.kinds.get(count)
         if found is None:
@@ -128,7 +128,7 @@ class HostCopies:
         starts = copy.starts(places)
         if starts is None:
             return None
-        known = copy.kind(len(places))
+        known = copy.slice_kind(len(places))
         return Tensor(value, False, None, None, None, base, known, (known.number, last_id(value.session), UNMADE, *starts))
 
     def read(self, t: Tensor) -> np.ndarray | None:

@@ -28,6 +28,11 @@ DATA = {
     "image": (np.arange(70).reshape(1, 2, 5, 7) * 3 % 256, "uint8"),
 }
 LINES = """
+x[1.5]; x["a"]; x[{}]; x[None, 1.0]; x[[0, 1], [0, 1, 2]]; x[i[:2] * 0, i * 0]; put(x, ([0, 1], [0, 1, 2]), 0.0)
+put(x, 1.5, 0.0)
+F.one_hot(i); F.one_hot(t.tensor([2, 5]), 3); F.one_hot(t.tensor([2, 1]), 3); F.one_hot(t.tensor([2, 0]))
+t.normal(0.0, -1.0, (2,))
+t.meshgrid(x, x); t.meshgrid(i, w); t.meshgrid(z, x[0]); t.meshgrid(i, i)
 t.hypot(i, i); t.hypot(x, x); t.hypot(x * 1e30, x * 1e30); t.hypot(x.half() * 300, x.half() * 300); t.hypot(z, w)
 t.hypot(x * 0, x * 0)
 gradient(lambda x: t.hypot(x, x * 2 + 1)); t.xlogy(2, x + 4); t.xlogy(z.double(), i + 5); t.xlogy(w, (z + 1).bfloat16())

@@ -11,13 +11,18 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import from_numpy
 from gt.client.functions.registry import FUNCTIONS, function, given
 from gt.client.functions.reshape import reshape
-from gt.errors import ArgumentError
+from gt.errors import ArgumentError, ArgumentTypeError
 
 
 @function
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid with these axes."""
     axes = [t if t.ndim else t.reshape(1) for t in given(tensors)]
+    for axis in axes:
+        if axis.ndim > 1:
+            raise ArgumentError(f"meshgrid: expected tensors of one axis or none, got {tuple(axis.shape)}")
+        if axis.dtype is not axes[0].dtype:
+            raise ArgumentTypeError(f"meshgrid: expected tensors of one dtype, got {axes[0].dtype.name} and {axis.dtype.name}")
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"no indexing {indexing!r}: known are ij, xy")
     swap = indexing == "xy" and len(axes) > 1

@@ -17,7 +17,7 @@ from gt.client.functions.registry import both, method
 from gt.client.views import raw_handle, whole
 from gt.client.writes import assign, check_overlap, fill_at, repeats
 from gt.errors import ArgumentError, ArgumentIndexError, ArgumentTypeError
-from gt.ops.rules import axis_of
+from gt.ops.rules import axis_of, broadcast
 from gt.ops.table import TABLE
 from gt.spec import bool_, int64, uint8
 
@@ -62,8 +62,19 @@ class Picture:
                 self.starts.append(_position(p, size, axis, shape))
                 self.take.append((-1, 1))
             axis += 1
+        if len({places.shape for places in self.places}) > 1:
+            self._check_places()
         self.shape = tuple(out)
         self.whole = all(t == (d, 1) for t, d in zip(self.take, shape))
+
+    def _check_places(self) -> None:
+        shapes = [places.shape for places in self.places]
+        try:
+            broadcast(*shapes)
+        except ValueError:
+            raise ArgumentIndexError(
+                f"index arrays: expected shapes that broadcast, got {', '.join(map(str, shapes))}"
+            ) from None
 
     def _keep(self, start: int, n: int, step: int, out: list[int]) -> None:
         self.starts.append(start)
@@ -136,9 +147,8 @@ def _spelled_out(parts: list, missing: int) -> list:
 
 def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
     if not hasattr(p, "__index__"):
-        raise ArgumentTypeError(
-            f"cannot index by {type(p).__name__}: expected ints, slices, arrays of ints or booleans, ... and None"
-        )
+        error = ArgumentTypeError if isinstance(p, str) else ArgumentIndexError
+        raise error(f"cannot index by {type(p).__name__}: expected ints, slices, arrays of ints or booleans, ... and None")
     i = p.__index__()
     if not -size <= i < size:
         raise ArgumentIndexError(f"index {i} is out of range for axis {axis} of {shape}: expected {-size} to {size - 1}")

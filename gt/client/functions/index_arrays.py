@@ -9,6 +9,7 @@ import numpy as np
 
 from gt.client.apply import apply, operand
 from gt.client.autograd import Tensor
+from gt.client.functions.checks import require_of
 from gt.client.functions.create import arange, as_tensor, full
 from gt.client.functions.in_place import in_place
 from gt.client.functions.index import put
@@ -198,6 +199,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if tensor.dtype is not int64:
         raise ArgumentTypeError(f"one_hot: expected int64 class numbers, got {tensor.dtype.name}")
     n = int(tensor.amax().item()) + 1 if num_classes == -1 else num_classes
+    require_of(tensor, lambda c: (c >= 0) & (c < n), f"one_hot: expected classes from 0 to {n - 1}, found others")
     return (tensor.unsqueeze(-1) == arange(n)).to(int64)
 
 

@@ -187,6 +187,8 @@ def normal(
         dtype = dtype or next(x for x in (mean, std) if isinstance(x, Tensor)).dtype
     if isinstance(std, Tensor):
         require_of(std, lambda s: s >= 0, "normal: expected deviations of 0 or more, found others")
+    elif std < 0:
+        raise ArgumentError(f"normal: expected a deviation of 0 or more, got {std}")
     drawn = randn(size, dtype=dtype, generator=generator) * std + mean
     drawn = drawn if dtype is None else drawn.to(dtype)
     found = drawn.detach()
