@@ -14,7 +14,6 @@ from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
 MEASURED = 250e-6  # seconds between two readings of a shared device's progress, for the charges
-SOON = 60e-6  # seconds for which the device is waited for to answer an interactive client
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
@@ -65,40 +64,25 @@ class ClientTurns:
         began, core, streams = self.clock(), self.core, self.core.streams
         self.began, moved = began, core.host.seconds
         self.client, self.arrivals = client, self.queue.arrivals
+        self.turn.begin(began, len(self.queue.shares) > 1)
         timed = streams is not None and self._share_device(began)
-        self.turn.begin(began, len(self.queue.shares) > 1, self._measure if timed else None)
+        if timed:
+            streams.begin(client)
         if client in core.preempted:
             mails = core.go_on(client)
-        elif type(message := self.queue.take(client, began)) is Run:
-            mails = core.handle_run(message)
         else:
-            mails = core.handle(Mail(DISPATCHER, message))
+            mails = core.handle(Mail(DISPATCHER, self.queue.take(client, began)))
         if mails:
             self.send(mails)
         self.queue.preemptions += client in core.preempted
         ended = self.clock()
         if core.host.seconds > moved:
             self.resident, self.resident_until = client, ended + PAYS_OFF * (core.host.seconds - moved)
-        if timed and self.turn.starts is None and client in self.queue.shares:
+        if timed and client in self.queue.shares:
             streams.end(client)  # charged when the device has executed it
         else:
             self.queue.charge(client, ended - began)
-        return self._answer_soon(client, ended) if timed and client in streams.preferred else ended
-
-    def _measure(self) -> None:
-        """A turn on a shared device begins: its device time is that between two events. A turn of small kernels alone has none,
-        as to record them takes longer than such a kernel: it is charged the time that it took the worker."""
-        self.core.streams.begin(self.client)
-
-    def _answer_soon(self, client: str, ended: float) -> float:
-        """Send the answers for an interactive client, if the device has them in a moment: to look at all sockets first takes
-        longer. Returns the time of the end."""
-        streams, now = self.core.streams, ended
-        while streams.awaited(client) and now < ended + SOON:
-            if mails := streams.answered():
-                self.send(mails)
-            now = self.clock()
-        return now
+        return ended
 
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other
@@ -107,10 +91,9 @@ class ClientTurns:
         while not (queue.active or queue.collective_run_begun or (streams is not None and streams.pending())):
             if (frame := receive()) is None:
                 return True
-            message, several = read(frame), len(queue.shares) > 1
-            shared = streams is not None and (several or streams.shared)
-            share = queue.alone(message) if type(message) is Run and not (shared or self._held()) else None
-            behind = receive() if several and share is not None else None  # it may be of a client that was idle
+            message = read(frame)
+            share = queue.alone(message) if type(message) is Run and self._nobody_waits() else None
+            behind = receive() if share is not None and len(queue.shares) > 1 else None  # it may be of a client that was idle
             if share is None or behind is not None:
                 sort(message)
                 if behind is not None:
@@ -120,10 +103,11 @@ class ClientTurns:
                 return True
         return False
 
-    def _held(self) -> Any:
-        """Whether a run is paused, a client has left or memory was moved."""
+    def _nobody_waits(self) -> bool:
         core = self.core
-        return core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
+        shared = core.streams is not None and (core.streams.shared or len(self.queue.shares) > 1)
+        held = core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
+        return not (held or shared)
 
     def _serve_alone(self, run: Run, share: Share) -> float:
         """A turn of the only busy client: `serve` without the fair queue's steps. Returns the time of its end."""

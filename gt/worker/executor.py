@@ -155,8 +155,6 @@ class InstructionExecutor:
     def _collective(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
         """Begin a collective, and wait unless it ends at once."""
         self.collectives_begun[ready.kind.settings["group"]] += 1
-        if self.turn is not None:
-            self.turn.start()
         threads = self.engine.threads  # the threads that add up the pieces
         begin = self._begin if threads is None else partial(threads.all, self._begin)
         self._wait(values, ins, begin(values, ready, ins))

@@ -169,9 +169,8 @@ class FairQueue:
         share.seconds += seconds
         share.entitled += seconds
         self.total += seconds
-        if share.virtual > self.virtual:
-            self.virtual = share.virtual
-        share.virtual = self.virtual + seconds / share.weight  # idle time is not saved up
+        self.virtual = max(self.virtual, share.virtual)  # idle time is not saved up
+        share.virtual = self.virtual + seconds / share.weight
         share.waits.append(0.0)
 
     def take(self, client: str, now: float) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gt.spec import float32
-from gt.transport.messages import Came, Fetch, KindDef, Mail, Run, Value, Welcome
+from gt.transport.messages import Came, KindDef, Mail, Run, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
@@ -325,35 +325,6 @@ def test_a_client_of_short_calls_has_more_of_them_in_flight_while_nobody_waits()
         Event.now = began + (most // 2 + 0.1) * ms
         assert not streams.behind(client, True), "the next turn begins before the device is done with the last"
         assert streams.behind(client, False), "but not if another waits"
-
-
-def test_small_kernels_are_charged_without_events_and_an_interactive_client_is_answered_in_its_turn() -> None:
-    core, streams, now, sent = Worker(make("numpy")), Streams(), [0.0], []
-    core.handle(Mail(DISPATCHER, Welcome("w0", 0)))
-    core.executor.streams = streams
-    streams.to_host, streams.host_read = lambda array: array.copy(), lambda host: None  # type: ignore[method-assign]
-    streams.preferred = {"i"}
-
-    def clock() -> float:
-        now[0] += 1e-6
-        Event.now = now[0] * 1e3 - 0.02  # the device is 20 us behind
-        streams.now = now[0] * 1e3
-        return now[0]
-
-    turns = ClientTurns(core, clock, lambda: True, lambda: False, sent.extend)
-    wide = KindDef(2, "full", ((-3,),), ((1 << 14,), float32.code))
-    read = Fetch(7, 2, (float32.code, 2), (0,), (2,))
-    for client in "ic":
-        turns.put(client, Run(client, 1, (FILL, wide), [(1, 2, 5.0)], (read,)))
-    turns.serve("i")
-    assert not streams.time.turns, "its kernels are small: no event is recorded"
-    assert [(mail.peer, type(mail.message)) for mail in sent] == [("i", Value)], "sent before the sockets are looked at"
-    assert turns.queue.shares["i"].seconds > 0 and turns.queue.shares["i"].turns == 1
-    turns.serve("c")
-    assert not streams.time.turns and len(sent) == 1 and streams.awaited("c"), "another's answer waits for the next look"
-    turns.put("c", Run("c", 2, (), [(2, 3, 1.0), (2, 4, 1.0)]))
-    turns.serve("c")
-    assert [len(of) for of in streams.time.turns.values()] == [1], "one turn, however many of its kernels are large"
 
 
 def test_the_device_is_asked_only_where_as_many_seem_to_be_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,8 +54,8 @@ class Others:
     def end(self) -> bool:
         """Receive the worker's messages, and answer. Whether it has begun a collective."""
         while self.dispatcher.poll(0):
-            word = m.decode(self.dispatcher.recv_multipart()[1])
-            if isinstance(word, m.Begun):
+            sender, frame = self.dispatcher.recv_multipart()
+            if sender == self.worker and isinstance(word := m.decode(frame), m.Begun):  # its reporter has another connection
                 self.begun.append(word)
                 self.say(m.Skip(word.number, ()))  # no worker has begun any
         while self.peer.poll(20):

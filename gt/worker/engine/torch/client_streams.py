@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -20,7 +20,6 @@ SHORT = (
 )
 MANY = SLOTS  # but no more than a graph can be given numbers for without waiting for the device
 RECENT = 1 / 8  # weight of a turn in the mean time of a client's calls
-SHAPES, COPIES = 256, 4  # most shapes of small answers whose pinned memory is kept, and most of each
 HIGH = -5  # the highest priority of any device; CUDA takes the nearest that it has
 
 
@@ -78,8 +77,6 @@ class StreamPairs:
 class ClientStreams:
     """Set by the worker: `shared`, whether more than one client is busy, and `ordered`, whether they have different weights."""
 
-    launching: ClassVar[int] = 0  # the `id` of whose stream PyTorch has: a test runs several workers in one thread
-
     def __init__(self, device: torch.device) -> None:
         self.device, self.shared, self.ordered = device, False, False
         self.pairs = StreamPairs(lambda priority: torch.cuda.Stream(device, priority=priority))
@@ -94,7 +91,6 @@ class ClientStreams:
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
         self.spare: list[Any] = []  # events of answers that were sent
-        self.hosts: dict[tuple[Any, Any], list[torch.Tensor]] = {}  # pinned memory for small answers, by shape and dtype
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
             deque()
         )  # client, event, and the function that makes the answer after it
@@ -104,13 +100,9 @@ class ClientStreams:
 
     def use(self, client: str) -> None:
         """Launch on this client's stream from now on."""
-        if client != self.current or ClientStreams.launching != id(self):
-            self.current, ClientStreams.launching = client, id(self)
+        if client != self.current:
+            self.current = client
             torch.cuda.set_stream(self.pair()[0])
-
-    def stream(self) -> Any:
-        """The stream on which kernels are launched. PyTorch gives it in ten times the time."""
-        return self.pair()[0] if self.current else torch.cuda.current_stream(self.device)
 
     def pair(self) -> Pair:
         """The streams of the current client."""
@@ -207,10 +199,6 @@ class ClientStreams:
         self.answers = kept
         return found
 
-    def awaited(self, client: str) -> bool:
-        """Whether an answer for this client waits for the device."""
-        return any(of == client for of, _, _ in self.answers)
-
     def stats(self, client: str) -> dict[str, int]:
         """The priority of a client's stream, once it has one; lower numbers go first."""
         return {"stream_priority": self.streams[client][0].priority} if client in self.streams else {}
@@ -220,18 +208,9 @@ class ClientStreams:
         return bool(self.answers or self.time.turns)
 
     def to_host(self, array: torch.Tensor) -> torch.Tensor:
-        """A copy in host memory, valid once the device has executed it. `host_read` takes the memory back."""
-        spare = self.hosts.get((array.shape, array.dtype))
-        host = spare.pop() if spare else torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+        """A copy in host memory, valid once the device has executed it."""
+        host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
         return host.copy_(array, non_blocking=True)
-
-    def host_read(self, host: torch.Tensor) -> None:
-        """A copy was read: its memory serves again, as to pin memory takes longer than the copy."""
-        if len(self.hosts) > SHAPES:
-            self.hosts.clear()
-        spare = self.hosts.setdefault((host.shape, host.dtype), [])
-        if len(spare) < COPIES:
-            spare.append(host)
 
     def _mark(self, spare: list[Any], timed: bool = False) -> Any:
         event = spare.pop() if spare else torch.cuda.Event(enable_timing=timed)

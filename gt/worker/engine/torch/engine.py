@@ -152,7 +152,7 @@ class TorchEngine:
     def _uploaded(self, host: torch.Tensor) -> torch.Tensor:
         """A copy on the device, while the client's stream is busy over another one: on its own it would wait for all that is
         launched there, and the worker with it."""
-        if self.uploads is None or self.streams is None or (stream := self.streams.stream()).query():
+        if self.uploads is None or (stream := torch.cuda.current_stream(self.at)).query():
             return host.to(self.at)
         with torch.cuda.stream(self.uploads):
             made = host.to(self.at)  # returns when the bytes are there
@@ -162,27 +162,16 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
-        if spec.nbytes <= SMALL and spec.dtype is not bfloat16 and (array.is_cpu or self.streams is not None):
-            return self._small(array)
+        if spec.nbytes <= SMALL and self.threads is not None and spec.dtype is not bfloat16:
+            return memoryview(array.numpy().tobytes())
         host = array if self.at.type == "cpu" else array.cpu()
         if spec.dtype is bfloat16:  # NumPy has no bfloat16
             host = host.view(torch.int16)
         return np.ascontiguousarray(host.detach().numpy()).reshape(-1).view(np.uint8).data
 
-    def _small(self, array: torch.Tensor) -> memoryview:
-        """The bytes of a small array; from a GPU through pinned memory, which saves the driver a copy and a wait."""
-        if array.is_cpu:
-            return memoryview(array.numpy().tobytes())
-        assert self.streams is not None
-        host = self.streams.to_host(array)
-        self.sync()
-        data = memoryview(host.numpy().tobytes())
-        self.streams.host_read(host)
-        return data
-
     def sync(self) -> None:
-        if self.streams is not None:
-            self.streams.stream().synchronize()  # of the current client
+        if self.at.type == "cuda":
+            torch.cuda.current_stream(self.at).synchronize()  # of the current client
 
     def buffer(self, array: torch.Tensor) -> tuple[int, int]:
         storage = array.untyped_storage()
