@@ -267,6 +267,15 @@ def _select(a: Spec, index: Spec, *, axis) -> Spec:
     return Spec((*a.shape[:axis], index.numel, *a.shape[axis + 1 :]), a.dtype) if a.ndim else a
 
 
+def _of_selected(g: Spec, index: Spec, *, shape: tuple[int, ...], axis: int) -> Spec:
+    made = Spec(shape, g.dtype)
+    if (want := _select(made, index, axis=axis)) != g:
+        raise ValueError(
+            f"index_select_grad at {index.shape} along axis {axis} of {shape}: expected {want.shape}, got {g.shape}"
+        )
+    return made
+
+
 def _select_rules(kind: Kind) -> list[Rule]:
     axis = kind.settings["axis"]
     rules: list[Rule] = [((Shard(i), REPLICATE), (Shard(i),)) for i in range(kind.outs[0].ndim) if i != axis]
@@ -330,8 +339,7 @@ op("index_select", complex="analytic", shape=_select, shard=_select_rules,
    tries=(((FLAT, PICKS), {"axis": 1}), ((FLAT, PICKS), {"axis": 1})),
    kernel=lambda xp, a, index, *, axis: a[(slice(None),) * axis + (xp.reshape(index, (-1,)),)] if a.ndim else a,
    grad=(lambda g, b, sa, axis: g.op("index_select_grad", b, shape=sa.shape, axis=axis), None))  # fmt: skip
-op("index_select_grad", complex="analytic", shape=lambda g, index, *, shape, axis: Spec(shape, g.dtype),
-   shard=_select_grad_rules,
+op("index_select_grad", complex="analytic", shape=_of_selected, shard=_select_grad_rules,
    tries=(((SRC, PICKS), {"shape": (4, 5), "axis": 1}),),
    kernel=_select_grad,
    grad=(lambda g, b, axis: g.op("index_select", b, axis=axis), None))  # fmt: skip

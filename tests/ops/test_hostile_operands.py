@@ -117,7 +117,7 @@ def test_class_numbers_of_a_gradient_are_in_range(target, g):
 
 
 CHECKED = ("attention_grad", "batch_norm_grad", "group_norm_grad", "layer_norm_grad", "rms_norm_grad", "conv_weight_grad",
-           "cross_entropy_grad")  # fmt: skip
+           "cross_entropy_grad", "index_select_grad")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHECKED)
