@@ -160,6 +160,8 @@ def test_multiples_of_the_least_integer_overflow(engine, dtype):
     assert run(engine, "lcm", np.full(7, least, dtype), others).tolist() == want
     assert run(engine, "lcm", others, np.full(7, least, dtype)).tolist() == want
     assert run(engine, "lcm", others, np.full(7, 4, dtype)).tolist() == [12, 4, 0, 4, 12, 20, 28]
+    scalar = run(engine, "lcm", np.array(least, dtype), np.array(3, dtype))
+    assert scalar.tolist() == least and str(scalar.dtype).removeprefix("torch.") == dtype.__name__
 
 
 @pytest.mark.parametrize("size, kernel", (((0,), (3,)), ((3, 4, 0), (2, 2, 3)), ((0, 4), (2, 2))))

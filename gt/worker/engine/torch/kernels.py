@@ -152,9 +152,8 @@ def _lcm(a: Array, b: Array) -> Array:
     least = torch.iinfo(torch.result_type(a, b)).min
     if not least:
         return torch.lcm(a, b)
-    far = (a == least) | (b == least)
     found = torch.lcm(a.masked_fill(a == least, 1), b.masked_fill(b == least, 1))
-    return torch.where(far, torch.where((a == 0) | (b == 0), 0, least), found)
+    return found.masked_fill(((a == least) | (b == least)) & (a != 0) & (b != 0), least)
 
 
 def _polygamma(a: Array, *, n: int) -> Array:
