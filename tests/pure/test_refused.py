@@ -11,6 +11,7 @@ from conversation import Conversation
 from msgspec.structs import replace
 
 import gt
+from gt.client.tracer import LONGEST
 from gt.errors import ProtocolError
 from gt.ops import TABLE
 from gt.spec import RANK, Layout, Mesh, Shard, Spec, float32
@@ -395,3 +396,7 @@ def test_the_traces_of_a_client_are_bounded_together_and_dropped_ones_do_not_cou
     mails = talk("c", Batch(200, (), [], traces=(trace(200), trace(201), trace(202))))
     assert any(isinstance(m.message, Bye) and "the most are 40" in m.message.why for m in mails)
     assert "c" not in talk.tables.clients
+
+
+def test_a_trace_may_be_as_long_as_a_client_records() -> None:
+    assert checks.TRACE == LONGEST
