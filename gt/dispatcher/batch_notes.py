@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from gt.dispatcher.tables import WorkerState
 from gt.transport.events import Batches, Received
@@ -29,7 +29,7 @@ class BatchNotes:
         self.counts.clear()
 
     def take(
-        self, labels: dict[str, str], workers: Sequence[WorkerState], now: float
+        self, labels: dict[str, str], workers: Mapping[int, WorkerState], now: float
     ) -> Iterator[tuple[str, Batches | Received]]:
         """Remove all and return them as events, each with its client's name, except those of unknown clients. `labels` are the
         names that observers are given of clients."""

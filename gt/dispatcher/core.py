@@ -130,7 +130,7 @@ class Dispatcher:
                 return self._join(peer, message)
             case Ask(_, "placement" | "programs") | Configure() if client and client.held:
                 return self.stream.hold(client, message)  # it applies after the batches that are held
-            case Ask(_, "stats" | "clients") if client and len(self.tables.workers) < self.tables.expected:
+            case Ask(_, "stats" | "clients") if client and self.tables.joined < self.tables.expected:
                 return self.stream.hold(client, message)  # the question includes workers that are still starting
             case Ask(ticket, "joined", name) if not client and not worker:  # a health check: it takes no client's place
                 return [Mail(peer, Answer(ticket, any(w.name == name for w in self.tables.living())))]
@@ -246,7 +246,7 @@ class Dispatcher:
         while name in taken:  # two workers of one name would write over each other's tensors
             name = f"{join.name}-{next(self.labels)}"
         worker = WorkerState(
-            peer, len(self.tables.workers), name, join.backend, join.device, join.host, join.pid, join.address, join.remote
+            peer, self.tables.joined, name, join.backend, join.device, join.host, join.pid, join.address, join.remote
         )
         self.tables.add(worker)
         self.reports.tell(f"worker {name} joined with index {worker.index}: {join.backend} on {join.device}, {join.host}")
@@ -256,9 +256,7 @@ class Dispatcher:
         for client in self.tables.clients.values():
             if client.user.may_use(worker.index, worker.name) and (introduction := client.introduction()) is not None:
                 yield Mail(peer, introduction)
-        if (
-            len(self.tables.workers) >= self.tables.expected
-        ):  # before that no tensor is placed, so no client needs to know the worker
+        if self.tables.joined >= self.tables.expected:  # before that no tensor is placed, so no client needs to know the worker
             yield from self._tell_all()
             yield from self._settle_in()
 
@@ -274,9 +272,9 @@ class Dispatcher:
 
     def expect(self, workers: int) -> list[Mail]:
         """Expect this many workers; clients that waited for more of them continue."""
-        waited = 0 < len(self.tables.workers) < self.tables.expected
+        waited = 0 < self.tables.joined < self.tables.expected
         self.tables.expected = workers
-        told = self._tell_all() if waited and len(self.tables.workers) >= workers else ()
+        told = self._tell_all() if waited and self.tables.joined >= workers else ()
         return [*told, *self._settle_in(), *self._answer_without_workers()]
 
     def _answer_without_workers(self) -> Iterable[Mail]:
@@ -326,7 +324,7 @@ class Dispatcher:
         """A client or worker has disconnected: free the tensors it owned and answer the clients that wait for it."""
         if peer in self.tables.clients:
             return list(self._lose_client(self.tables.clients.pop(peer), why))
-        worker = self.tables.by_peer.pop(peer, None)
+        worker = self.tables.by_peer.get(peer)
         return list(self._lose_worker(worker, why)) if worker else self.observers.lose(peer)
 
     def _lose_client(self, client: Client, why: str) -> Iterable[Mail]:
@@ -335,7 +333,7 @@ class Dispatcher:
         self.questions.lose_client(client)
         self.tables.waiting.pop(client.name, None)
         policy.uncount_all(self.tables, client)
-        number = next(self.drops) if len(self.tables.workers) > 1 else 0  # a lone worker has no collectives to skip
+        number = next(self.drops) if self.tables.joined > 1 else 0  # a lone worker has no collectives to skip
         if number and (living := {w.index for w in self.tables.living()}):
             self.tables.leaving[number] = Leaving(living)
         for worker in self.tables.living():
@@ -359,13 +357,15 @@ class Dispatcher:
                 yield Mail(worker.peer, Skip(number, tuple(leaving.counts.items())))
 
     def _lose_worker(self, worker: WorkerState, why: str) -> Iterable[Mail]:
-        worker.alive, self.tables.there = False, None
-        yield from self.observers.went(worker.name, worker.peer, why, worker.index)
         gone = Lost(f"worker {worker.name} (index {worker.index}) was lost: {why}")
+        frees = {name: list(self._mark_lost(client, worker.index, gone)) for name, client in self.tables.clients.items()}
+        self.observers.tell_received()  # of batches that were sent to it
+        self.tables.remove(worker)
+        yield from self.observers.went(worker.name, worker.peer, why, worker.index)
         self.reports.tell(gone.why)
         yield from self._tell_workers(gone.why)
         for client in self.tables.clients.values():
-            yield from self._mark_lost(client, worker.index, gone)
+            yield from frees[client.name]
             self._replan(client)
             client.told.clear()  # the remaining workers get the definitions again, which is harmless
             if client.home == worker.index:
@@ -394,5 +394,5 @@ class Dispatcher:
                 for other in entry.workers:
                     frees.setdefault(other, []).append(free(id))
         for other, code in frees.items():
-            if other != index and self.tables.workers[other].alive:
+            if other != index:
                 yield Mail(self.tables.workers[other].peer, Run(client.name, 0, (), code))

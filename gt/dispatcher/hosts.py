@@ -22,6 +22,11 @@ class Hosts:
         self.of[worker] = host
         self.names.add(host)
 
+    def remove(self, worker: int) -> None:
+        host = self.of.pop(worker)
+        if host not in self.of.values():
+            self.names.discard(host)
+
     @property
     def several(self) -> bool:
         return len(self.names) > 1

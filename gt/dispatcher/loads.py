@@ -77,6 +77,8 @@ def lost(client: Client, index: int) -> bool:
     upload."""
     client.attached.discard(index)
     client.unheard.pop(index, None)
+    if client.late:
+        client.late = {at: code for at, code in client.late.items() if at[0] != index}
     id = client.loading
     if id is None or not isinstance(client.entries.get(id), Lost):
         return False

@@ -146,7 +146,7 @@ class Observers:
             return self._forget(peer)
         if peer not in self.there:
             self._check_room(owner)
-        self._tell_received()  # to the observers that were there
+        self.tell_received()  # to the observers that were there
         own = peer if peer in self.tables.clients else asked.client
         flight = self.flights.setdefault(peer, Flight())
         known = self.there[peer] = Observer(peer, asked.level, user, owner, flight, own)
@@ -274,7 +274,7 @@ class Observers:
         if len(rows) > PENDING // 4:
             self.crowded = True
 
-    def _tell_received(self) -> None:
+    def tell_received(self) -> None:
         """Report the batches that were only counted or noted."""
         known = {**self.left, **self.tables.clients}
         labels = {name: client.label for name, client in known.items()}
@@ -354,7 +354,7 @@ class Observers:
             return []
         if self.local is not None:
             self.local("gone", client.label, client)
-        self._tell_received()
+        self.tell_received()
         self.placed = {key for key in self.placed if key[0] != client.name}
         self.left[client.name] = Client(client.name, client.label, client.host, user=client.user)
         if len(self.left) > OBSERVERS:
@@ -372,11 +372,11 @@ class Observers:
         """A client that asks for statistics is sent its events before the answer."""
         if peer not in self.there or not isinstance(message, Ask):
             return []
-        self._tell_received()
+        self.tell_received()
         return self._flush(self.there[peer])
 
     def flush(self) -> list[Mail]:
-        self._tell_received()
+        self.tell_received()
         self.crowded = False
         return [mail for observer in self.there.values() for mail in self._flush(observer)] if self.there else []
 

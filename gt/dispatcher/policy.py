@@ -16,7 +16,7 @@ def home(tables: Tables, client: Client) -> int | None:
     """The worker for a client's tensors: the earliest with the fewest clients at home. None until all expected
     workers have joined."""
     living = tables.staying(client)
-    if not living or len(tables.workers) < tables.expected:
+    if not living or tables.joined < tables.expected:
         return None
     homes = Counter(c.home for c in tables.clients.values() if c is not client)
     return min(living, key=lambda w: (homes[w.index], w.index)).index
@@ -28,8 +28,8 @@ def new_layout(tables: Tables, client: Client) -> Layout:
     workers = tables.workers
     if workers[client.home].bytes < SLACK:  # its lead is at most its bytes
         return Layout.on(client.home)
-    may = workers if client.user.workers is None else tables.usable(client)
-    least = min((w for w in may if w.alive and not w.draining), key=lambda w: w.bytes)
+    may = workers.values() if client.user.workers is None else tables.usable(client)
+    least = min((w for w in may if not w.draining), key=lambda w: w.bytes)
     ahead = workers[client.home].bytes - least.bytes
     return Layout.on(least.index if ahead >= SLACK else client.home)
 

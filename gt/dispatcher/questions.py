@@ -96,4 +96,5 @@ class Questions:
         """Answer the questions that waited for a lost worker, without its part."""
         for ticket, question in list(self.tables.questions.items()):
             question.waiting.discard(worker.index)
+            question.answers.pop(worker.index, None)
             yield from self._settled(ticket, question)

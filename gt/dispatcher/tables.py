@@ -23,6 +23,8 @@ from gt.transport import checks
 from gt.transport.addresses import host_key
 from gt.transport.messages import Came, KindDef, Peer, Reached
 
+PIDS = 256  # processes of workers that are kept after their end
+
 
 class Entry:
     """A tensor as the dispatcher knows it: its spec and its layout. Entries are interned, and plans are cached by them, so that
@@ -206,7 +208,6 @@ class WorkerState:
     pid: int
     address: str
     remote: str = ""
-    alive: bool = True
     reached: Reached | None = None  # how peers reach it in process groups
     bytes: int = 0  # of the tensors on it
     draining: bool = False  # it leaves soon: no tensor is placed on it
@@ -243,13 +244,15 @@ class Leaving:
 @dataclass(slots=True)
 class Tables:
     clients: dict[str, Client] = field(default_factory=dict)
-    workers: list[WorkerState] = field(default_factory=list)  # by index, including lost ones
+    workers: dict[int, WorkerState] = field(default_factory=dict)  # the connected ones, by index
     by_peer: dict[str, WorkerState] = field(default_factory=dict)
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by the number of its Drop
     cut: deque[str] = field(default_factory=deque)  # clients whose messages were cut, in the order of their turns
     waiting: dict[str, None] = field(default_factory=dict)  # clients that wait for a worker, or a worker for them (`patience`)
-    hosts: Hosts = field(default_factory=Hosts)  # of the workers, including lost ones
+    hosts: Hosts = field(default_factory=Hosts)  # of the connected workers
+    joined: int = 0  # workers that ever joined, and the index of the next: an index is never given again
+    pids: dict[int, None] = field(default_factory=dict)  # processes of the last workers that joined
     expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
     most_clients: int = 1000
     most_because: str = "GT_MAX_CLIENTS, where it was started"  # the bound on the number of clients, for messages
@@ -265,17 +268,28 @@ class Tables:
         return len(self.by_peer) > 1
 
     def add(self, worker: WorkerState) -> None:
-        self.workers.append(worker)
-        self.by_peer[worker.peer] = worker
+        self.joined += 1
+        self.workers[worker.index] = self.by_peer[worker.peer] = worker
+        self.pids[worker.pid] = None
+        if len(self.pids) > PIDS:
+            del self.pids[next(iter(self.pids))]
         self.hosts.add(worker.index, host_key(worker.host, worker.remote))
         self.there = None
 
+    def remove(self, worker: WorkerState) -> None:
+        """A worker has left, and no tensor lies on it any more."""
+        del self.workers[worker.index]
+        self.by_peer.pop(worker.peer, None)
+        self.hosts.remove(worker.index)
+        self.there = None
+        Layout.on.cache_clear()  # else it would keep a layout for every worker that ever joined
+
     def has_joined(self, pid: int) -> bool:
-        """Whether a process was ever a worker here."""
-        return any(w.pid == pid for w in self.workers)
+        """Whether a process that has ended just now was a worker here. Threads may call it."""
+        return pid in self.pids
 
     def living(self) -> list[WorkerState]:
-        return [w for w in self.workers if w.alive]
+        return list(self.workers.values())
 
     def staying(self, client: Client) -> list[WorkerState]:
         """Workers that a client's tensors may be placed on."""
@@ -283,7 +297,7 @@ class Tables:
 
     def usable(self, client: Client) -> list[WorkerState]:
         """The connected workers that a client may use."""
-        return [w for w in self.workers if w.alive and client.user.may_use(w.index, w.name)]
+        return [w for w in self.workers.values() if client.user.may_use(w.index, w.name)]
 
     def peers_of(self, client: Client) -> tuple[Peer, ...]:
         """The addresses of the workers that a client may use."""
@@ -317,9 +331,9 @@ class Tables:
     def check(self) -> None:
         """Assert the invariants; a test's fixture calls this after each conversation."""
         living = {w.index for w in self.living()}
-        for i, worker in enumerate(self.workers):
-            assert worker.index == i, f"worker {worker.name} is at {i}, not at its index {worker.index}"
-        assert {w.peer for w in self.living()} == set(self.by_peer)
+        for i, worker in self.workers.items():
+            assert worker.index == i < self.joined, f"worker {worker.name} is at {i}, not at its index {worker.index}"
+        assert {w.peer for w in self.living()} == set(self.by_peer) and living == self.hosts.of.keys()
         assert self.waiting.keys() <= self.clients.keys()
         for client in self.clients.values():
             assert not client.held or client.name in self.waiting

@@ -12,7 +12,7 @@ from gt.testing import cluster
 
 def loads(made) -> list[int]:
     made.settle()
-    return [w.bytes for w in made.dispatcher.tables.workers]
+    return [w.bytes for w in made.dispatcher.tables.living()]
 
 
 def held(made) -> list[int]:
@@ -102,7 +102,7 @@ def test_a_client_that_goes_is_not_counted():
         assert sum(loads(made)) == 2 << 20
         made.dispatcher.lose("c1", "it left")
         HERE.scope = mine
-        assert sum(w.bytes for w in made.dispatcher.tables.workers) == 0
+        assert sum(w.bytes for w in made.dispatcher.tables.living()) == 0
         made.sessions[1].close()
         del x
 

@@ -355,9 +355,9 @@ def test_an_op_that_moves_too_much_is_refused_with_the_reason(
 
 def test_the_bytes_of_a_client_that_leaves_are_subtracted_once_for_tensors_that_are_alike(spread: Conversation) -> None:
     spread("a", Batch(2, (), [(1, id, 1.0) for id in range(10, 10 + SLICE)]))
-    assert [w.bytes for w in spread.tables.workers] == [32 * (SLICE + 2)] * 2
+    assert [w.bytes for w in spread.tables.living()] == [32 * (SLICE + 2)] * 2
     spread.gone("a")
-    assert [w.bytes for w in spread.tables.workers] == [32] * 2
+    assert [w.bytes for w in spread.tables.living()] == [32] * 2
 
 
 def test_equal_operands_are_found_in_one_pass() -> None:
