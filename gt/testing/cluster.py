@@ -63,6 +63,8 @@ class Cluster:
                 return []  # `drain` makes it leave
             if sender in self.names:
                 sender = worker_peer(self.names.index(sender))
+            if worker.streams is not None:
+                worker.streams.current = ""  # PyTorch's current stream is the thread's: another worker has set its own
             answers = worker.handle(Mail(sender, mail.message, mail.frames))
             return [Mail(self._name(m.peer), m.message, m.frames) for m in answers]
 

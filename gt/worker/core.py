@@ -349,6 +349,8 @@ class Worker:
         out: list[Mail] = []
         while self.parked is not None:
             parked, wait = self.parked, self.parked.stopped.wait
+            if self.streams is not None:
+                self.streams.use(parked.run.client)  # others' turns came between; a collective's end launches kernels, too
             if not wait.ready():
                 return out + self.collectives.outgoing()
             self.parked = None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gt.spec import float32
-from gt.transport.messages import Came, KindDef, Mail, Run, Welcome
+from gt.transport.messages import Came, KindDef, Mail, Peer, Peers, Piece, Run, Upload, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
@@ -349,3 +349,26 @@ def test_clients_are_even_where_each_has_the_same_share() -> None:
         queue.put(client, Run(client, 1, (), []), 0.0)
     assert not queue.even({"a", "b", "i"}), "each of one user's two has half the share of the other's one"
     assert queue.even({"a", "b", "i", "z"})
+
+
+def test_a_collective_ends_on_its_client_s_stream_though_another_s_turn_came_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another stream its kernels would not wait for those of its client, and its results would lie in memory that the other
+    client has again as soon as they are freed."""
+    engine, on = make("numpy"), ["nobody"]
+    engine.streams = SimpleNamespace(shared=False, use=lambda client: on.append(client))
+    launched: list[tuple[str, str]] = []
+    for name in ("load", "store"):
+        run = getattr(engine, name)
+        monkeypatch.setattr(engine, name, lambda *a, n=name, run=run: launched.append((n, on[-1])) or run(*a))
+    core = Worker(engine)
+    peers = Peers(tuple(Peer(i, f"w{i}", f"ipc://w{i}", "here") for i in (0, 1)))
+    for message in (Welcome("w0", 0), peers):
+        core.handle(Mail(DISPATCHER, message))
+    reduce = KindDef(7, "all_reduce", ((float32.code, 2), (-2,)), ((0, 1), "sum"))
+    core.handle(Mail(DISPATCHER, Run("c", 1, (FILL, reduce), [(1, 1, 5.0), (7, 2, 1, 2)])))
+    assert core.parked is not None
+    core.handle(Mail("other", Upload("other", 1, (float32.code, 2)), (bytes(8),)))
+    assert on[-1] == "other" and launched.pop() == ("load", "other")
+    core.handle(Mail("#1", Piece(1, "c", 2), (bytes(8),)))
+    assert core.parked is None and core.spaces["c"].table[2].tolist() == [5.0, 5.0]
+    assert {client for _, client in launched} == {"c"} and {name for name, _ in launched} == {"load", "store"}
