@@ -89,15 +89,20 @@ def connect(
             raise ConnectionFailed(f"the dispatcher of pool {pool.name!r} has not started: see `gt status {pool.name}`")
         server, key = pool.server, key or pool.key
         remarks: list[str] = []  # a pool's processes have the environment of the process that started it
+        seen = f"; pool {pool.name!r} was last seen there, and `gt status {pool.name}` asks its cluster again"
     else:
-        remarks = environment.without_effect(server)
+        remarks, seen = environment.without_effect(server), ""
     environment.warn([*environment.check([environment.CLIENT]), *remarks])
     with _lock:
         disconnect()
         shown = environment.KEY.value() if key is None else key
         Keys(shown).check()
         _default.share = _share(weight, priority, memory)
-        _default.session = _over(ZmqLink(address_of(server, timeout), shown, timeout, _see(), *_default.share))
+        try:
+            link = ZmqLink(address_of(server, timeout), shown, timeout, _see(), *_default.share)
+        except ConnectionFailed as wrong:
+            raise ConnectionFailed(f"{wrong}{seen}") from None
+        _default.session = _over(link)
         return _default.session
 
 

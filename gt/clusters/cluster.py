@@ -53,6 +53,10 @@ class Cluster:
         """The states of the dispatcher and the workers."""
         raise NotImplementedError
 
+    def locate(self, pool: Pool) -> str:
+        """The dispatcher's address, or "" while it has none. Here for dispatchers that keep the pool's file up to date."""
+        return pool.server
+
     def stop(self, pool: Pool) -> None:
         """End all processes of a pool."""
         raise NotImplementedError

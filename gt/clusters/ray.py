@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +20,9 @@ from gt.errors import ConfigError, ConnectionFailed
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 ANSWER_TIMEOUT = 10.0  # seconds for an actor's answer
 START_TIMEOUT = 300.0  # seconds for the dispatcher's start: Ray's autoscaler may have to add a node first
+HEAD = "node:__internal_head__"  # a resource that the head node alone has
+# Ray places an actor without resources on a random node, whatever node it prefers, and counts that node as idle
+DISPATCHER = {"num_cpus": 0, "memory": 128 << 20}
 
 
 class Ray(Cluster):
@@ -59,23 +63,34 @@ class Ray(Cluster):
     def start(self, pool: Pool, follow: bool = False) -> None:
         ray = self._ray(pool)
         pool.options["address"] = ray.get_runtime_context().gcs_address
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        self._actor(ray, pool, "dispatcher", f"{pool.name}-dispatcher", here, {"num_cpus": 0}, ["--expect", str(pool.workers)])
-        self._await_dispatcher(ray, pool)
+        name, expected = f"{pool.name}-dispatcher", ["--expect", str(pool.workers)]
+        self._actor(ray, pool, "dispatcher", name, self._head(ray), DISPATCHER, expected)
+        self._await_dispatcher(pool)
         if pool.workers:
             bundles = [self._resources(pool)] * pool.workers
             strategy = str(pool.options.get("strategy") or "SPREAD")
             group = ray.util.placement_group(bundles, strategy=strategy, name=pool.name, lifetime="detached")
             self._add(ray, pool, pool.workers, group)
 
-    def _await_dispatcher(self, ray: Any, pool: Pool) -> None:
+    def _head(self, ray: Any) -> Any:
+        """The strategy that prefers the head node: Ray's own state is lost with it, and no autoscaler removes it."""
+        head = next(node["NodeID"] for node in ray.nodes() if node["Alive"] and HEAD in node["Resources"])
+        return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(head, soft=True)
+
+    def _await_dispatcher(self, pool: Pool) -> None:
         until = time.monotonic() + START_TIMEOUT
-        actor = ray.get_actor(f"{pool.name}-dispatcher", namespace=SPACE)
         while not pool.server:
             if time.monotonic() > until:
                 raise ConnectionFailed(f"ray: the dispatcher of pool {pool.name!r} did not start within {START_TIMEOUT:g} s")
-            pool.server = ray.get(actor.address.remote(), timeout=START_TIMEOUT)
+            pool.server = self.locate(pool)
             time.sleep(0.1)
+
+    def locate(self, pool: Pool) -> str:
+        ray = self._ray(pool)
+        with contextlib.suppress(ValueError, ray.exceptions.RayError):  # the actor has ended, or is being restarted
+            actor = ray.get_actor(f"{pool.name}-dispatcher", namespace=SPACE)
+            return str(ray.get(actor.address.remote(), timeout=ANSWER_TIMEOUT))
+        return ""
 
     def _resources(self, pool: Pool) -> dict[str, float]:
         gpus = float(pool.options.get("gpus_per_worker") or 0)
@@ -95,7 +110,7 @@ class Ray(Cluster):
             pool.members[member] = {}
 
     def _actor(
-        self, ray: Any, pool: Pool, role: str, name: str, where: Any, asked: dict[str, float], options: list[str]
+        self, ray: Any, pool: Pool, role: str, name: str, where: Any, asked: Mapping[str, float], options: list[str]
     ) -> None:
         kept = Pool(name=pool.name, cluster=pool.cluster, key=pool.key, worker_key=pool.worker_key)
         made = ray.remote(Keeper).options(
@@ -133,6 +148,8 @@ class Ray(Cluster):
             return Member(name, ENDED, "no such actor")
         except ray.exceptions.GetTimeoutError:
             return Member(name, STARTING, "Ray has not placed it yet")
+        except ray.exceptions.ActorUnavailableError:
+            return Member(name, STARTING, "Ray is restarting it")
         except ray.exceptions.RayError as wrong:
             return Member(name, ENDED, type(wrong).__name__)
         state = RUNNING if found["running"] and found["server"] else STARTING

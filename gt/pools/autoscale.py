@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gt.client.default import connect, disconnect
-from gt.errors import ConfigError, GTError
+from gt.errors import ConfigError, GTError, SessionLost
 from gt.pools.pool import open_pool
 
 SUMMARY = "change the number of workers of a pool with the length of their queues, until the pool ends"
@@ -70,21 +70,31 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Scale the pool until its dispatcher ends."""
+    """Scale the pool until its dispatcher ends and none is there in its place."""
     scaler = Autoscaler(args.min, args.max, args.up_after, args.down_after)
-    pool = open_pool(args.pool)
-    session = connect(pool.name, timeout=60.0)
     try:
         while True:
-            time.sleep(args.every)
-            pool = open_pool(pool.name)
-            asked = len(pool.record.members)
-            wanted = scaler.look(time.monotonic(), asked, session.ask("stats", timeout=60.0)["workers"])
-            if wanted != asked:
-                print(f"gt-autoscale: {asked} workers become {wanted}", flush=True)
-                pool.scale(wanted)
+            try:
+                _scale(scaler, args)
+            except SessionLost as lost:
+                print(f"gt-autoscale: {lost}", flush=True)
     except GTError as ended:
         print(f"gt-autoscale: {ended}", flush=True)
         return 0
     finally:
         disconnect()
+
+
+def _scale(scaler: Autoscaler, args: argparse.Namespace) -> None:
+    """Scale the pool as long as this dispatcher lives."""
+    pool = open_pool(args.pool)
+    pool.locate(60.0)
+    session = connect(pool.name, timeout=60.0)
+    while True:
+        time.sleep(args.every)
+        pool = open_pool(pool.name)
+        asked = len(pool.record.members)
+        wanted = scaler.look(time.monotonic(), asked, session.ask("stats", timeout=60.0)["workers"])
+        if wanted != asked:
+            print(f"gt-autoscale: {asked} workers become {wanted}", flush=True)
+            pool.scale(wanted)

@@ -86,6 +86,7 @@ def start(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     pool = open_pool(args.pool)
+    pool.locate()
     if args.show_key:
         print(f"GT_KEY={pool.record.key}\nserver={pool.server}")
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from types import TracebackType
 from typing import Any
 
@@ -90,6 +91,19 @@ class RunningPool:
     def members(self) -> list[Member]:
         return self.cluster.watch(self.record)
 
+    def locate(self, timeout: float = 0.0) -> None:
+        """Bring the dispatcher's address up to date, as its cluster may have restarted it; wait for one that is starting."""
+        until = time.monotonic() + timeout
+        while True:
+            self.record = pool_file.find(self.name)
+            server = self.cluster.locate(self.record)
+            if server or time.monotonic() >= until:
+                break
+            time.sleep(0.2)
+        if server != self.record.server:
+            with pool_file.changing(self.name) as self.record:
+                self.record.server = server
+
     def down(self) -> None:
         """End the pool and remove its file."""
         processes.end([self.record.scaler] if self.record.scaler else [])
@@ -100,7 +114,7 @@ class RunningPool:
 
     def connect(self) -> None:
         """Connect this process to the pool, as `gt.connect` does."""
-        self.record = pool_file.await_server(pool_file.path_of(self.name), 600.0)
+        self.locate(600.0)
         connect(self.name, timeout=30.0)
 
     def __enter__(self) -> RunningPool:

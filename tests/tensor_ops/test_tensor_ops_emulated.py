@@ -22,13 +22,14 @@ from gt.tensor_ops.arrays import widen
 from gt.tensor_ops.cpp import backend, build
 
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
-CROSS, QEMU = shutil.which(f"{OTHER}-linux-gnu-g++"), shutil.which(f"qemu-{OTHER}")
+CROSS = shutil.which(f"{OTHER}-linux-gnu-g++")
+QEMU = shutil.which(f"qemu-{OTHER}") or shutil.which(f"qemu-{OTHER}-static")
 SETS = {"aarch64": {"neon": 0}, "x86_64": {"sse2": 0, "avx2": 1}}[OTHER]
 TABLES = {"aarch64": {"gt_native": []}, "x86_64": build.X86_SETS}[OTHER]
 CPP = SimpleNamespace(name="cpp")
 KERNELS = {"silu": "silu", "gelu": "gelu_tanh", "gelu from -1": "gelu_tanh", "gelu none": "gelu_erf"}
 
-pytestmark = pytest.mark.skipif(not (CROSS and QEMU), reason=f"needs {OTHER}-linux-gnu-g++ and qemu-{OTHER}")
+pytestmark = pytest.mark.skipif(not (CROSS and QEMU), reason=f"needs {OTHER}-linux-gnu-g++ and qemu-{OTHER} (or -static)")
 
 
 @pytest.fixture(scope="module")
