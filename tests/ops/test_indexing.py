@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import gt
+from gt.client.functions import index as index_module
 
 
 @pytest.fixture(scope="module", params=["numpy", "pytorch"], autouse=True)
@@ -161,3 +162,20 @@ def test_an_index_that_pytorch_refuses_is_refused(line):
         eval(line, {"t": torch, "x": torch.zeros(3, 4)})
     with pytest.raises((IndexError, TypeError, gt.errors.RemoteError)):
         eval(line, {"t": gt, "x": gt.zeros(3, 4)}).numpy()
+
+
+def test_an_index_of_ints_and_slices_is_parsed_once_and_not_taken_for_an_equal_one() -> None:
+    parsed = index_module._picture.cache_info
+    x, y = gt.tensor(np.arange(24.0).reshape(4, 6)), torch.arange(24.0, dtype=torch.float64).reshape(4, 6)
+    same = [np.s_[:, 1], np.s_[1:-1, ::2], np.s_[..., None], np.s_[None, 2], np.s_[1], np.s_[:, 1:1]]
+    other = [np.s_[:, np.int64(1)], np.s_[True], np.s_[:, True], np.s_[1:True], np.s_[np.int64(1) : 3]]
+    for index in same:
+        np.testing.assert_array_equal(x[index].numpy(), y[index].numpy())
+    misses = parsed().misses
+    for index in (*same, *other, *same):
+        np.testing.assert_array_equal(x[index].numpy(), y[index].numpy())
+    assert parsed().misses == misses and parsed().hits >= 2 * len(same)
+    with pytest.raises(IndexError):
+        x[:, 6]
+    with pytest.raises(TypeError):
+        x[...:2]

@@ -22,6 +22,7 @@ from gt.ops.table import TABLE
 from gt.spec import bool_, int64, uint8
 
 PLACES = (int, tuple)  # types of an index that a copy at the client may answer
+PLAIN = frozenset((int, type(None), type(Ellipsis)))
 
 
 class Picture:
@@ -156,8 +157,22 @@ def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
 
 
 @lru_cache(1 << 12)
-def _picture(shape: tuple[int, ...], index: int) -> Picture:
-    return Picture(shape, index)
+def _picture(shape: tuple[int, ...], parts: tuple) -> Picture:
+    return Picture(shape, tuple([slice(*p) if type(p) is tuple else p for p in parts]))
+
+
+def _hashable(index: Any) -> tuple | None:
+    """The parts of an index of ints, slices of these, `...` and None, slices as tuples; None if it has others, such as arrays."""
+    parts = []
+    for p in index if type(index) is tuple else (index,):
+        if type(p) is slice:
+            p = p.start, p.stop, p.step
+            if not (type(p[0]) in PLAIN and type(p[1]) in PLAIN and type(p[2]) in PLAIN):
+                return None
+        elif type(p) not in PLAIN:
+            return None
+        parts.append(p)
+    return tuple(parts)
 
 
 @method
@@ -166,9 +181,8 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
         found = copies.at(self, index)
         if found is not None:
             return found
-    if type(index) is int:
-        return _picture(self.handle.spec.shape, index).sliced(self)
-    picture = Picture(self.handle.spec.shape, index)
+    parts = (index,) if type(index) is int else _hashable(index)
+    picture = Picture(self.handle.spec.shape, index) if parts is None else _picture(self.handle.spec.shape, parts)
     picked = picture.sliced(self)
     if not picture.places:
         return whole(self) if picked is self else picked
