@@ -25,6 +25,7 @@ STEP = st.one_of(
     st.tuples(st.sampled_from(TWO), st.integers(0, 4), st.integers(0, 4), st.just(-1), st.sampled_from([0.1, 3, -2.5, 1e10])),
     st.tuples(st.sampled_from(TWO), st.integers(0, 4), st.just(-1), st.integers(0, 4), st.sampled_from([0.1, 3, -2.5])),
     st.tuples(st.sampled_from(ONE), st.integers(0, 4), st.integers(0, 4), st.just(0), st.just(0.0)),
+    st.tuples(st.just("roll"), st.integers(0, 4), st.integers(0, 4), st.just(0), st.sampled_from([0.0, 1.0, -1.0, 5.0, -7.0])),
 )
 
 
@@ -37,6 +38,10 @@ def run(lib: Any, start: list[np.ndarray], body: list, times: int) -> list[list[
         for op, to, a, b, number in body:
             if op in ONE:
                 v[to] = getattr(lib, op)(v[a])
+                continue
+            if op == "roll":
+                axes = tuple(range(v[a].ndim))
+                v[to] = lib.roll(v[a], [int(number)] * len(axes), axes) if axes else v[a] + number
                 continue
             n = number + (k if isinstance(number, int) else 0)
             x, y = (n if i < 0 else v[i] for i in (a, b))
@@ -83,6 +88,27 @@ def test_it_runs_and_is_counted_and_larger_or_other_work_is_left_to_pytorch() ->
     assert calls(plain, 256, 256) == 0
     assert calls(plain, 4, 4, dtype=gt.bfloat16) == 0
     assert calls(lambda x: plain(x).exp(), 4, 4) == 0
+    assert calls(heat, 16, 16) >= 4 and calls(lambda x: heat(x).flip(0), 16, 16) == 0
+
+
+def heat(u: Any) -> Any:
+    """One step of a stencil, of PyTorch's tensors or GT's."""
+    lib = gt if isinstance(u, gt.Tensor) else torch
+    return u + 0.1 * (lib.roll(u, 1, 0) + lib.roll(u, -1, 0) + lib.roll(u, 1, 1) + lib.roll(u, -1, 1) - 4 * u)
+
+
+def test_a_stencil_gives_the_bits_of_pytorch_and_a_roll_by_changing_numbers_too() -> None:
+    start = np.random.default_rng(0).standard_normal((16, 24), np.float32)
+    with cluster(1, "pytorch") as c:
+        u, other = gt.tensor(start), torch.tensor(start)
+        for _ in range(10):
+            for _ in range(3):
+                u, other = heat(u), heat(other)
+            np.testing.assert_array_equal(u.numpy(), other.numpy())
+        assert c.workers[0].stats()["traces"]["numpy_calls"] >= 4
+        for k in range(10):
+            u, other = (heat(lib.roll(x, k, 1) * 0.5) for lib, x in ((gt, u), (torch, other)))
+            np.testing.assert_array_equal(u.numpy(), other.numpy())
 
 
 def test_values_that_others_hold_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Programs of plain arithmetic on small CPU tensors, run by NumPy over the tensors' memory: its functions have a third of the
-overhead of PyTorch's, which dominates on a few hundred elements. Only operations that IEEE 754 rounds once, so that both
-give the same bits."""
+overhead of PyTorch's, which dominates on a few hundred elements. Only operations that IEEE 754 rounds once and moves of
+elements, so that both give the same bits."""
 
 from __future__ import annotations
 
@@ -22,6 +22,25 @@ FUNCTIONS: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.absolute,
     "square": np.square, "sqrt": np.sqrt,
 }  # fmt: skip
+
+
+def _roll(ins: Instruction) -> Callable[[np.ndarray], np.ndarray]:
+    """The function of one `roll`: for each axis the two parts of the array, joined the other way round."""
+    shape = ins.specs[0].shape
+    parts = []
+    for shift, axis in zip(ins.operands[1:], ins.kind.settings["axes"]):
+        whole, at = (slice(None),) * axis, -int(shift) % max(shape[axis], 1)
+        parts.append(((*whole, slice(at, None)), (*whole, slice(at)), axis))
+
+    def roll(a: np.ndarray) -> np.ndarray:
+        for last, first, axis in parts:
+            a = np.concatenate((a[last], a[first]), axis)
+        return a
+
+    return roll
+
+
+MOVES: dict[str, Callable[[Instruction], Callable[..., np.ndarray]]] = {"roll": _roll}
 
 
 class NumpyTrace:
@@ -54,18 +73,21 @@ class NumpyTrace:
 
 def numpy_trace(program: Any) -> NumpyTrace | None:
     """The NumPy form of a worker's Executable, or None if NumPy cannot run it."""
-    found = numpy_form(program.program, FUNCTIONS)
+    found = numpy_form(program.program, FUNCTIONS, MOVES)
     return NumpyTrace(program, *found) if found is not None else None
 
 
 class NumpyKernels(KernelTable):
-    """NumPy's functions, with the output array as last operand. Numbers are 0-d arrays of the program's dtype."""
+    """NumPy's functions, with the output array as last operand. Numbers are 0-d arrays of the program's dtype; a move knows its
+    own."""
 
     def __init__(self, dtype: np.dtype) -> None:
         super().__init__({})
         self.dtype = dtype
 
     def kernel(self, ins: Instruction) -> tuple[str, Any]:
+        if (move := MOVES.get(ins.op.name)) is not None:
+            return f"{ins.op.name}{ins.results[0]}", move(ins)
         return ins.op.name, FUNCTIONS[ins.op.name]
 
     def begin(self, holes: int) -> list[str]:
@@ -78,6 +100,8 @@ class NumpyKernels(KernelTable):
         return np.asarray(value, self.dtype)
 
     def operands(self, ins: Instruction, names: list[str]) -> list[str]:
+        if ins.op.name in MOVES:
+            return names[:1]
         return [*names, names[0]] if ins.in_place else names
 
     def result(self, name: str) -> str:
