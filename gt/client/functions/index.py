@@ -162,7 +162,7 @@ def _picture(shape: tuple[int, ...], parts: tuple) -> Picture:
 
 
 def _hashable(index: Any) -> tuple | None:
-    """The parts of an index of ints, slices of these, `...` and None, slices as tuples; None if it has others, such as arrays."""
+    """The parts of an index of ints, slices, `...` and None, with slices as tuples; None if it has others, such as arrays."""
     parts = []
     for p in index if type(index) is tuple else (index,):
         if type(p) is slice:
