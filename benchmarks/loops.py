@@ -90,6 +90,7 @@ class Loop:
     steps: int = 10
     tolerance: float = 2e-3
     compare: int = 4
+    reads: int = 0  # waits for a value in each step, if there are any
     why_on_gpu: str = ""  # the measured reason where it falls short of a rival
     why_on_cpu: str = ""
 
@@ -149,14 +150,28 @@ def measure(name: str, rivals: tuple[str, ...], large: bool, device: str, rounds
     }  # fmt: skip
 
 
-def why(loop: Loop, run: Steps, device: str) -> str:
+def why(loop: Loop, run: Steps, device: str, seconds: float = 0.5) -> str:
     """Where GT's time goes in a loop that falls short: measured here, and by earlier profiles."""
-    client, there = time.process_time(), device_seconds()
-    run(loop.steps)
+    client, there, steps = time.process_time(), device_seconds(), 0
+    until = time.perf_counter() + seconds
+    while not steps or time.perf_counter() < until:
+        run(loop.steps)
+        steps += loop.steps
     client, there = time.process_time() - client, device_seconds() - there
     known = loop.why_on_cpu if device == "cpu" else loop.why_on_gpu
-    parts = f"client {client / loop.steps * 1e3:.2f}, worker {there / loop.steps * 1e3:.2f} ms a step"
-    return f"{parts}: {known or 'not looked into'}"
+    parts = f"client {client / steps * 1e3:.2f}, worker {there / steps * 1e3:.2f} ms a step"
+    waits = f", {loop.reads} x {way_round():.2f} ms of waiting for a read" if loop.reads else ""
+    return f"{parts}{waits}: {known or 'not looked into'}"
+
+
+def way_round() -> float:
+    """Milliseconds of one op on a number and its read, the median of many."""
+    x, times = GT.ones(()), []
+    for _ in range(300):
+        began = time.perf_counter()
+        (x + 1).item()
+        times.append(time.perf_counter() - began)
+    return sorted(times)[150] * 1e3
 
 
 def device_seconds() -> float:

@@ -124,7 +124,7 @@ def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
 
 def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
     dtype = parts[0].dtype if parts and a.device.type == "cpu" else _wide(a)
-    seen, var = torch.zeros((2, a.shape[1]), dtype=dtype, device=a.device)
+    seen, var = torch.zeros((2, a.shape[1]), dtype=dtype, device=a.device).unbind()  # Tensor.__iter__ takes 5 us more
     if not a.shape[1]:
         return a, *[seen.to(_wide(a))] * 3
     # With a momentum of 1 `var` becomes the unbiased variance.

@@ -291,7 +291,7 @@ def _descend(p: list[Array], g: list[Array], lr: Any) -> None:
 
 def _as_laid_out(p: list[Array], g: list[Array]) -> list[Array]:
     """Gradients in the layouts of their parameters: fused steps go through memory."""
-    return [y if _order(y) == _order(x) else torch.empty_like(x).copy_(y) for x, y in zip(p, g)]
+    return [y if y.stride() == x.stride() or _order(y) == _order(x) else torch.empty_like(x).copy_(y) for x, y in zip(p, g)]
 
 
 def _order(a: Array) -> list[int]:
