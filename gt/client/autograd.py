@@ -77,13 +77,11 @@ class Tensor(_Struct, eq=False, weakref=True):
         def __len__(self) -> int: ...
 
 
-class Port:
+class Port(msgspec.Struct, eq=False):
     """One result of a node that has several."""
 
-    __slots__ = ("node", "index")
-
-    def __init__(self, node: Node, index: int) -> None:
-        self.node, self.index = node, index
+    node: Node
+    index: int
 
 
 def node_of(source: Any) -> Node:

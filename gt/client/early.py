@@ -13,7 +13,7 @@ from gt import environment
 from gt.client.traces import Trace
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, Form, arguments, first_result, free, is_free, ops
+from gt.program.code import Encoded, Form, arguments, first_result, free, ops, parted
 from gt.program.split import Split, before_updates
 from gt.program.stretch import flat, pick
 
@@ -219,7 +219,8 @@ class Early:
         alive = self.alive
         if len(out) - self.followed > MOST or len(alive) > 16 * MOST:
             alive.clear()
-        for ins in out[self.followed :]:
+        others, freed = parted(out[self.followed :])  # most of them are frees
+        for ins in others:
             effect = self.effects.get(ins[0]) or self._effect(ins[0])
             if effect is None:
                 continue
@@ -229,14 +230,13 @@ class Early:
             if made:
                 alive.update(made)
                 self.newest = max(self.newest, max(made))
+        alive.difference_update(freed)
         self.followed = 0 if end else len(out)
 
     def _effect(self, number: Any) -> tuple[slice, Callable[[Encoded], tuple[Any, ...]]] | None:
         """The slice of the results in instructions of this kind or program, and a function that returns the ids they free."""
         kind, program = self.kinds.get(number), self.programs.get(number)
-        if is_free((number,)):
-            self.effects[number] = (slice(0), arguments)
-        elif kind is not None:
+        if kind is not None:
             self.effects[number] = (Form.of(kind).results, pick([]))
         elif program is not None:
             form = Form.of_call(len(program.results), program.inputs, program.holes)

@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor, node_of
-from gt.client.handle import origin_id
 from gt.parameters import parameters
 
 
@@ -25,8 +24,12 @@ def note_saved(found: Any, *saved: Any) -> Any:
 
 def watch(source: Node | Port, tensors: Iterable[Any]) -> None:
     """Refuse the gradient of an op also when one of these tensors is overwritten."""
-    node, handles = node_of(source), [t.handle for t in tensors if isinstance(t, Tensor)]
-    node.watched += tuple([(origin_id(handle), handle.spec) for handle in handles])
+    node, found = node_of(source), []
+    for t in tensors:
+        if isinstance(t, Tensor):
+            handle = t.handle
+            found.append((handle.source or handle.id, handle.spec))  # as `origin_id` has it
+    node.watched += tuple(found)
 
 
 def saves(*names: str) -> Callable[[Callable], Callable]:

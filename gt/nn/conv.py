@@ -11,6 +11,8 @@ from gt.nn.functional.conv import spread
 from gt.nn.linear import begin, empty
 from gt.nn.module import Module
 
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}  # by axes
+
 
 class _Conv(Module):
     """The base class of convolutions: a weight (out, in / groups, *kernel), or (in, out / groups, *kernel) if transposed."""
@@ -53,8 +55,7 @@ class _Conv(Module):
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._edges(), mode=self.padding_mode), 0
-        convolve: Callable = getattr(F, f"conv{self.axes}d")
-        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return CONVOLUTIONS[self.axes](input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"

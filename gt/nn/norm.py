@@ -134,7 +134,7 @@ class _BatchNorm(_ChannelNorm):
     ranks: tuple[int, ...]
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.ndim not in self.ranks:
+        if len(input.handle.spec.shape) not in self.ranks:
             raise ValueError(f"{type(self).__name__}: expected {' or '.join(map(str, self.ranks))} axes, got {input.shape}")
         momentum = 0.0 if self.momentum is None else self.momentum
         if self.training and self.num_batches_tracked is not None:

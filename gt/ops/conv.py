@@ -120,13 +120,11 @@ def _count(shape: Shape) -> int:
 
 # Each gradient names both operands, as PyTorch saves both in any case.
 def _conv_input_grad(g, a, b, stride, padding, dilation, groups):
-    settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return g.op("conv_transpose", b, size=a.shape[2:], **settings)
+    return g.op("conv_transpose", b, size=a.shape[2:], stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 def _conv_weight_grad(g, a, b, stride, padding, dilation, groups):
-    settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return g.op("conv_weight_grad", a, size=b.shape[2:], **settings)
+    return g.op("conv_weight_grad", a, size=b.shape[2:], stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 def _transpose_input_grad(g, a, b, stride, padding, dilation, groups):

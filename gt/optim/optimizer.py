@@ -106,6 +106,8 @@ class Optimizer:
         for p, g, state in zip(params, grads, states):
             overwrite(p, self.update(p, g, state, group).handle)
 
+    apart_by: str | None = None  # parameters without this entry of their state are updated apart from those with it
+
     def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
         """A key: parameters of a group with equal keys and step counts are updated by one instruction."""
         return None
@@ -154,7 +156,9 @@ class Optimizer:
             if not known.get(p):
                 known[p] = self.begin(p, group)
         states = [known[p] for p in params]
-        if type(self).apart is Optimizer.apart:
+        if self.apart_by is not None:
+            keys: list[Any] = [(state.get("step"), state.get(self.apart_by) is None) for state in states]
+        elif type(self).apart is Optimizer.apart:
             keys = [state.get("step") for state in states]
         else:
             keys = [(state.get("step"), self.apart(p, state)) for p, state in zip(params, states)]

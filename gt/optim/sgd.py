@@ -40,8 +40,7 @@ class SGD(Optimizer):
             ),
         )
 
-    def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
-        return state.get("momentum_buffer") is None
+    apart_by = "momentum_buffer"
 
     def update_many(self, params: list[Tensor], grads: list[Tensor], states: States, group: dict[str, Any]) -> None:
         if not group["momentum"]:

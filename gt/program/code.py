@@ -130,6 +130,11 @@ def frees(code: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [ins for ins in code if ins[0] == FREE]
 
 
+def parted(code: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    """The other instructions than FREE, and the ids that those free."""
+    return [ins for ins in code if ins[0] != FREE], [ins[1] for ins in code if ins[0] == FREE]
+
+
 def ops(code: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """A client's instructions without frees and marks."""
     return [ins for ins in code if ins[0] > FREE]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt.client.apply import apply, as_operand, binary, binary_of, unary, unary_of
+from gt.client.apply import apply, as_operand, binary_of, unary_of
 from gt.client.autograd import Tensor
 from gt.client.functions.create import as_tensor
 from gt.client.functions.registry import FUNCTIONS, method
@@ -33,13 +33,15 @@ def _pointwise(row: Row) -> Callable:
         def call(input: Any, other: Any) -> Tensor:
             return apply(row, (as_tensor(input), other if isinstance(other, Tensor) else as_operand(other)))
     elif len(names) == 1:
+        one = unary_of(row)
 
         def call(input: Any) -> Tensor:
-            return unary(row, input if isinstance(input, Tensor) else as_tensor(input))
+            return one(input if isinstance(input, Tensor) else as_tensor(input))
     else:
+        two = binary_of(row)
 
         def call(input: Any, other: Any) -> Tensor:
-            return binary(row, input if isinstance(input, Tensor) else as_tensor(input), other)
+            return two(input if isinstance(input, Tensor) else as_tensor(input), other)
 
     call.__name__ = call.__qualname__ = row.name
     call.__doc__ = f"`{row.name}`, element by element."

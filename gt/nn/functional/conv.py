@@ -16,6 +16,7 @@ from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 
 INTEGERS = frozenset((int,))
+MOST = 256  # different settings of convolutions that are remembered
 
 
 def spread(value: Any, n: int, name: str = "a size") -> tuple[int, ...]:
@@ -63,17 +64,24 @@ def _same(x: Tensor, size: Any, stride: Any, dilation: Any) -> tuple[Tensor, tup
 
 
 def _conv(n: int) -> Callable:
-    name = f"conv{n}d"
+    name, row = f"conv{n}d", TABLE["conv"]
+    statics: dict[tuple, tuple] = {}  # checked settings
 
     def conv(
         input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:  # fmt: skip
+        if type(stride) is type(padding) is type(dilation) is tuple and len(input.handle.spec.shape) == n + 2:  # by a module
+            known = statics.get((stride, padding, dilation, groups))
+            if known is not None:
+                return apply(row, (input, weight) if bias is None else (input, weight, bias), known)
         single = ranked(input, n, name)
         stride, dilation = spread(stride, n, "stride"), spread(dilation, n, "dilation")
         if padding == "same":
             input, padding = _same(input, weight.shape[2:], stride, dilation)
         edges = spread(0 if padding == "valid" else padding, n, "padding")
+        if type(padding) is tuple and len(statics) < MOST:
+            statics[stride, padding, dilation, groups] = (stride, edges, dilation, groups)
         return _over("conv", input, weight, bias, single, (stride, edges, dilation, groups))
 
     return named(conv, name)

@@ -14,6 +14,7 @@ from gt.errors import ArgumentError
 from gt.ops.table import TABLE
 from gt.spec import bfloat16, float16, float32, float64
 
+LERP, TRAIN = TABLE["lerp"], TABLE["batch_norm_train"]
 EPS = {bfloat16: 2.0**-7, float16: 2.0**-10, float32: 2.0**-23, float64: 2.0**-52}
 
 
@@ -54,10 +55,9 @@ def group_norm(
 
 def _move(running: Tensor, found: Tensor, momentum: float) -> None:
     """A running value, moved towards the batch's value, off the tape."""
-    before, value = Tensor(running.handle), Tensor(found.handle)
-    if value.handle.spec.dtype is not before.handle.spec.dtype:
-        value = value.to(before.dtype)
-    running.handle = apply(TABLE["lerp"], (before, value, float(momentum))).handle
+    was, now = running.handle, found.handle
+    value = Tensor(now) if now.spec.dtype is was.spec.dtype else Tensor(now).to(was.spec.dtype)
+    running.handle = apply(LERP, (Tensor(was), value, float(momentum))).handle
 
 
 def batch_norm(
@@ -68,18 +68,18 @@ def batch_norm(
     if not input.handle.spec.numel:  # as in PyTorch: the statistics stay, and the parameters get gradients of zeros
         out = input * 1 if weight is None or not weight.numel() else input * weight[0]
         return out if bias is None or not bias.numel() else out + bias[0]
-    parts = _parts(weight, bias, input.shape[1:2], input)
+    parts = (weight, bias) if weight is not None and bias is not None else _parts(weight, bias, input.shape[1:2], input)
     if not training:
         if running_mean is None or running_var is None:
             raise ArgumentError("batch_norm with training=False needs running_mean and running_var")
         return apply(TABLE["batch_norm"], (input, running_mean, running_var, float(eps), *parts))
-    y, mean, _, var = apply(TABLE["batch_norm_train"], (input, float(eps), *parts))
-    if running_mean is not None or running_var is not None:
-        for running, found in ((running_mean, mean), (running_var, var)):
-            if running is not None:
-                _move(running, found, momentum)
-        if y.node is not None:
-            watch(y.node, (running_mean, running_var))
+    y, mean, _, var = apply(TRAIN, (input, float(eps), *parts))
+    if running_mean is not None:
+        _move(running_mean, mean, momentum)
+    if running_var is not None:
+        _move(running_var, var, momentum)
+    if y.node is not None:
+        watch(y.node, (running_mean, running_var))
     return y
 
 
