@@ -8,7 +8,8 @@ from gt.worker.fair_queue import SLICE
 
 LOOK = 0.00025  # seconds after which a turn ends for a previously idle client, if several are connected
 LIGHT = 128  # instructions on small tensors that are executed between two reads of the clock
-LARGE = 1 << 14  # elements of an operand or a result from which a kernel counts as large: the clock is read before each
+LARGE = 1 << 14  # elements of an operand or a result from which a kernel counts as large: the clock is read before each;
+SLOW = 2e-5  # estimated seconds from which one of less does, as singular values of a small matrix
 
 
 class Preempted(BaseException):

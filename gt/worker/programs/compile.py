@@ -11,6 +11,7 @@ from typing import Any
 
 from gt.errors import ProtocolError
 from gt.ops import Kind
+from gt.ops.estimate import estimated_seconds
 from gt.program import Hole, Program
 from gt.program.code import Form, by_result
 from gt.spec import Spec
@@ -21,7 +22,7 @@ from gt.worker.programs.passes.in_place import write_in_place
 from gt.worker.programs.passes.unused import without_unused
 from gt.worker.programs.peak import peak
 from gt.worker.programs.ticks import Ticked, Ticks
-from gt.worker.turns import LARGE, Preempted
+from gt.worker.turns import LARGE, SLOW, Preempted
 
 TRACE = 3  # the form of a call of a program
 COLLECTIVE = 4  # the form of a collective
@@ -47,7 +48,8 @@ class Ready:
         self.tensor_positions = self.encoding.tensor_positions
         self.placed = tuple(zip(self.tensor_positions, kind.tensor_operands))
         plain = self.result_count == 1 and len(kind.tensor_operands) == len(kind.ins)
-        self.large = max((s.numel for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)), default=0) >= LARGE
+        elements = max((s.numel for s in (*kind.ins, *kind.outs) if isinstance(s, Spec)), default=0)
+        self.large = elements >= LARGE or estimated_seconds(kind) >= SLOW
         self.form = form if form is not None else len(kind.ins) if plain and len(kind.ins) in (1, 2) and not self.large else 0
         self.specs: tuple[Spec, ...] = tuple(kind.ins[i] for i in kind.tensor_operands)
         self.results = kind.outs
