@@ -60,8 +60,14 @@ class Answers:
         if array is None or isinstance(array, Broken) or not isinstance(spec, Spec) or spec.nbytes > transfers.INLINE:
             return False
         streams = self.executor.streams
-        streams.later(values.client, partial(self._answer, values.client, streams.to_host(array), get))
+        streams.later(values.client, partial(self._answer_copied, values.client, streams.to_host(array), get))
         return True
+
+    def _answer_copied(self, client: str, host: Any, get: Fetch) -> Mail:
+        """The answer out of a copy in host memory. Its bytes are in the message."""
+        answer = self._answer(client, host, get)
+        self.executor.streams.host_read(host)
+        return answer
 
     def _answer(self, client: str, array: Any, get: Fetch) -> Mail:
         try:

@@ -13,7 +13,7 @@ import torch
 import gt
 from gt.client.scope import HERE, Scope
 from gt.testing import cluster
-from gt.worker.engine.torch.client_streams import ClientStreams
+from gt.worker.engine.torch.client_streams import COPIES, ClientStreams
 from gt.worker.engine.torch.graph_numbers import HALF, SLOTS, GraphNumbers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "socket"))
@@ -105,6 +105,32 @@ def test_numbers_of_a_graph_do_not_wait_for_earlier_work_of_its_stream() -> None
     assert give(HALF) < 0.1
     torch.cuda.synchronize(at)
     assert last.tolist() == [sum(1.5 * n + HALF for n in range(HALF)), sum(range(HALF))]
+
+
+def test_memory_of_answers_serves_again_and_no_answer_is_written_over() -> None:
+    streams, asked, got = ClientStreams(torch.device("cuda")), [], []
+    value = torch.zeros(8, device="cuda")
+
+    def answer(host: torch.Tensor) -> list[float]:
+        found = host.tolist()
+        streams.host_read(host)
+        return found
+
+    for n in range(400):
+        client = f"c{n % 3}"
+        streams.use(client)
+        with torch.cuda.stream(streams.pair()[0]):
+            if n % 40 == 0:
+                torch.cuda._sleep(1 << 22)  # a few milliseconds: answers of others overtake
+            host = streams.to_host(torch.full_like(value, float(n)))
+        streams.later(client, lambda host=host: answer(host))
+        asked.append([float(n)] * 8)
+        if n % 5 == 0:
+            got += streams.answered()
+    torch.cuda.synchronize()
+    got += streams.answered()
+    assert sorted(got) == asked and not streams.answers
+    assert 0 < sum(map(len, streams.hosts.values())) <= COPIES
 
 
 def test_two_trainers_and_a_reader_share_a_gpu(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ SHORT = (
     400e-6  # while nobody does, as many as take so many seconds there, as a turn costs more than the launch of a short call,
 )
 MANY = SLOTS  # but no more than a graph can be given numbers for without waiting for the device
+SHAPES, COPIES = 256, 4  # most shapes of small answers whose pinned memory is kept, and most of each
 RECENT = 1 / 8  # weight of a turn in the mean time of a client's calls
 HIGH = -5  # the highest priority of any device; CUDA takes the nearest that it has
 
@@ -91,6 +92,7 @@ class ClientStreams:
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
         self.spare: list[Any] = []  # events of answers that were sent
+        self.hosts: dict[tuple[Any, Any], list[torch.Tensor]] = {}  # pinned memory of answers that were sent, by shape and dtype
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
             deque()
         )  # client, event, and the function that makes the answer after it
@@ -208,9 +210,18 @@ class ClientStreams:
         return bool(self.answers or self.time.turns)
 
     def to_host(self, array: torch.Tensor) -> torch.Tensor:
-        """A copy in host memory, valid once the device has executed it."""
-        host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+        """A copy in host memory, valid once the device has executed it. `host_read` takes the memory back."""
+        spare = self.hosts.get((array.shape, array.dtype))
+        host = spare.pop() if spare else torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
         return host.copy_(array, non_blocking=True)
+
+    def host_read(self, host: torch.Tensor) -> None:
+        """A copy was read, after the device had made it: its memory serves again, as to pin memory takes longer than the copy."""
+        if len(self.hosts) > SHAPES:
+            self.hosts.clear()
+        spare = self.hosts.setdefault((host.shape, host.dtype), [])
+        if len(spare) < COPIES:
+            spare.append(host)
 
     def _mark(self, spare: list[Any], timed: bool = False) -> Any:
         event = spare.pop() if spare else torch.cuda.Event(enable_timing=timed)
