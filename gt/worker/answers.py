@@ -33,6 +33,8 @@ class Answers:
         asynchronous = streams is not None and streams.shared  # the worker must not wait for this client's kernels
         for get in run.gets:
             if not asynchronous or not self._read_later(values, get):
+                if asynchronous and self.executor.turn is not None:
+                    self.executor.turn.start()  # it waits for kernels that are charged already
                 out.append(self._timed_read(values, get, recorder) if recorder is not None else self._read(values, get))
         if run.ack:
             done = partial(self._done, run.client, run.serial, self._broken(values))

@@ -64,10 +64,8 @@ class ClientTurns:
         began, core, streams = self.clock(), self.core, self.core.streams
         self.began, moved = began, core.host.seconds
         self.client, self.arrivals = client, self.queue.arrivals
-        self.turn.begin(began, len(self.queue.shares) > 1)
         timed = streams is not None and self._share_device(began)
-        if timed:
-            streams.begin(client)
+        self.turn.begin(began, len(self.queue.shares) > 1, self._measure if timed else None)
         if client in core.preempted:
             mails = core.go_on(client)
         else:
@@ -78,11 +76,17 @@ class ClientTurns:
         ended = self.clock()
         if core.host.seconds > moved:
             self.resident, self.resident_until = client, ended + PAYS_OFF * (core.host.seconds - moved)
-        if timed and client in self.queue.shares:
+        measured, self.turn.starts = timed and self.turn.starts is None, None  # runs go on outside turns when collectives end
+        if measured and client in self.queue.shares:
             streams.end(client)  # charged when the device has executed it
         else:
             self.queue.charge(client, ended - began)
         return ended
+
+    def _measure(self) -> None:
+        """Measure the turn at hand by events. One of small kernels alone is not measured, as to record events takes longer than
+        such a kernel: it is charged the worker's time for its launches."""
+        self.core.streams.begin(self.client)
 
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other

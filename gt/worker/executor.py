@@ -62,6 +62,7 @@ class InstructionExecutor:
         if stopped is not None and stopped.resume is None:
             self.execute(values, self.host.watch_again(values, stopped.instruction))
         elif stopped is not None:
+            turn.start()
             self._resume(values, stopped.instruction, stopped.resume)
         for ins in rest:
             if turn.over():
@@ -155,6 +156,8 @@ class InstructionExecutor:
     def _collective(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
         """Begin a collective, and wait unless it ends at once."""
         self.collectives_begun[ready.kind.settings["group"]] += 1
+        if self.turn is not None:
+            self.turn.start()
         threads = self.engine.threads  # the threads that add up the pieces
         begin = self._begin if threads is None else partial(threads.all, self._begin)
         self._wait(values, ins, begin(values, ready, ins))

@@ -25,7 +25,7 @@ class Turn:
     `behind()` whether an asynchronous device has the maximum of this client's work in flight, and `newcomer()` whether work of
     a previously idle client has arrived since this turn began."""
 
-    __slots__ = ("now", "others", "end", "look", "behind", "newcomer", "several", "fresh")
+    __slots__ = ("now", "others", "end", "look", "behind", "newcomer", "several", "fresh", "starts")
 
     def __init__(
         self, now: Callable[[], float], others: Callable[[], bool], behind: Callable[[], bool] | None = None,
@@ -35,18 +35,26 @@ class Turn:
         self.end = self.look = 0.0
         self.several = False  # whether other clients are connected, even if idle
         self.fresh = False  # whether nothing was executed since it began: then it is not over at any time
+        self.starts: Callable[[], None] | None = None  # called before its first kernel that may take long, then None
 
-    def begin(self, now: float, several: bool = False) -> None:
-        self.end = now + SLICE
+    def begin(self, now: float, several: bool = False, starts: Callable[[], None] | None = None) -> None:
+        self.end, self.starts = now + SLICE, starts
         self.several = several
         self.look = now + LOOK if several else self.end
         self.fresh = True
+
+    def start(self) -> None:
+        """A call of a program, a large kernel or a collective is about to be executed, or a wait for the device."""
+        if self.starts is not None:
+            starts, self.starts = self.starts, None
+            starts()
 
     def over(self) -> bool:
         """Whether to preempt the run. If no other client waits, the next slice begins; but no more work is launched on a device
         that is behind, as a launch that blocks there would stop the worker for all clients."""
         if self.fresh:
             self.fresh = False
+            self.start()
             return False
         now = self.now()
         if self.behind is not None and self.behind():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
-from gt.transport.messages import KindDef, Mail, Run, Welcome
+from gt.transport.messages import Fetch, KindDef, Mail, Peer, Peers, Piece, Run, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
+from gt.worker.engine.torch.client_streams import ClientStreams
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.programs.compile import Ready
 
@@ -42,3 +46,101 @@ def test_a_short_run_of_kernels_that_take_long_makes_room_for_who_was_idle() -> 
     assert turns.next() == "c"
     turns.serve("c")
     assert "c" in core.preempted and turns.next() == "d"
+
+
+SMALL = KindDef(3, "full", ((-3,),), ((2,), float32.code))
+WIDE = KindDef(4, "full", ((-3,),), ((1 << 14,), float32.code))
+REDUCE = KindDef(5, "all_reduce", ((float32.code, 2), (-2,)), ((0, 1), "sum"))
+
+
+class Event:
+    """An event of a device that is 20 us behind the worker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.at = clock, clock.now
+
+    def query(self) -> bool:
+        return self.clock.now >= self.at + 20e-6
+
+    def elapsed_time(self, other: Event) -> float:
+        return (other.at - self.at) * 1e3
+
+
+class Clock:
+    """A reading takes a microsecond."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+
+class Streams(ClientStreams):
+    """Of a device with these events; `began` are the clients of measured turns."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(torch.device("cuda"))
+        self.clock, self.measured_turns = clock, list[str]()
+
+    def use(self, client: str) -> None:
+        self.current = client
+
+    def pair(self) -> Any:
+        return (self, self)
+
+    def begin(self, client: str) -> None:
+        self.measured_turns.append(client)
+        super().begin(client)
+
+    def _mark(self, spare: list[Any], timed: bool = False) -> Any:
+        return Event(self.clock)
+
+    def to_host(self, array: Any) -> Any:
+        return array.copy()
+
+    def host_read(self, host: Any) -> None: ...
+
+
+@pytest.fixture
+def turns() -> ClientTurns:
+    """Those of a worker on such a device, on which several clients were busy a moment ago; `send` keeps the mail."""
+    clock, engine = Clock(), make("numpy")
+    engine.streams = Streams(clock)
+    core, sent = Worker(engine), list[Mail]()
+    for message in (Welcome("w0", 0), Peers(tuple(Peer(i, f"w{i}", f"ipc://w{i}", "here") for i in (0, 1)))):
+        core.handle(Mail(DISPATCHER, message))
+    made = ClientTurns(core, clock, lambda: True, lambda: False, sent.extend)
+    made.shared_until = 1.0
+    return made
+
+
+def test_a_turn_of_small_kernels_has_no_events_and_is_charged_the_worker_s_time(turns: ClientTurns) -> None:
+    streams, read = turns.core.streams, Fetch(7, 2, (float32.code, 2), (0,), (2,))
+    turns.put("c", Run("c", 1, (SMALL, WIDE), [(3, 2, 5.0)], (read,)))
+    turns.serve("c")
+    assert not streams.measured_turns and len(streams.answers) == 1 and 0 < turns.queue.shares["c"].seconds < 1e-4
+    turns.put("c", Run("c", 2, (), [(3, 3, 1.0), (4, 4, 1.0), (4, 5, 1.0)]))
+    turns.serve("c")
+    assert streams.measured_turns == ["c"] and [len(of) for of in streams.time.turns.values()] == [1]
+
+
+def test_a_large_read_waits_for_kernels_that_are_charged_and_is_not_charged_again(turns: ClientTurns) -> None:
+    streams, read = turns.core.streams, Fetch(7, 2, (float32.code, 1 << 14), (0,), (1 << 14,))
+    turns.put("c", Run("c", 1, (SMALL, WIDE), [(4, 2, 5.0)]))
+    turns.serve("c")
+    turns.put("c", Run("c", 2, (), [(3, 3, 1.0)], (read,)))
+    turns.serve("c")
+    assert streams.measured_turns == ["c", "c"]
+
+
+def test_a_run_that_goes_on_after_a_collective_begins_no_turn_of_who_was_served_meanwhile(turns: ClientTurns) -> None:
+    core, streams = turns.core, turns.core.streams
+    turns.put("c", Run("c", 1, (SMALL, WIDE, REDUCE), [(3, 1, 5.0), (5, 2, 1, 2), (4, 3, 1.0)]))
+    turns.serve("c")
+    turns.put("other", Run("other", 1, (SMALL,), [(3, 1, 5.0)]))
+    turns.serve("other")
+    assert core.parked is not None and streams.measured_turns == ["c"] and streams.current == "other"
+    core.handle(Mail("#1", Piece(1, "c", 2), (bytes(8),)))
+    assert core.parked is None and 3 in core.spaces["c"].table
+    assert streams.current == "c" and streams.measured_turns == ["c"], "its kernels are launched on its own stream"

@@ -92,7 +92,9 @@ class ClientStreams:
         self.time = DeviceTime()
         self.began: Any = None  # the event at the beginning of the turn at hand
         self.spare: list[Any] = []  # events of answers that were sent
-        self.hosts: dict[tuple[Any, Any], list[torch.Tensor]] = {}  # pinned memory of answers that were sent, by shape and dtype
+        self.hosts: dict[
+            tuple[Any, Any], list[torch.Tensor]
+        ] = {}  # pinned memory of answers that were sent, by shape and dtype
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
             deque()
         )  # client, event, and the function that makes the answer after it
@@ -216,7 +218,7 @@ class ClientStreams:
         return host.copy_(array, non_blocking=True)
 
     def host_read(self, host: torch.Tensor) -> None:
-        """A copy was read, after the device had made it: its memory serves again, as to pin memory takes longer than the copy."""
+        """A copy was read, after its event: its memory serves again, as to pin memory takes longer than the copy."""
         if len(self.hosts) > SHAPES:
             self.hosts.clear()
         spare = self.hosts.setdefault((host.shape, host.dtype), [])
