@@ -9,8 +9,8 @@ import torch
 
 from gt.ops import TABLE, infer
 from gt.spec import Spec, float32
-from gt.transport.messages import Fetch, KindDef, Mail, Peer, Peers, Piece, Run, Welcome
-from gt.worker.client_turns import ClientTurns
+from gt.transport.messages import Fetch, KindDef, Mail, Peer, Peers, Piece, Run, Value, Welcome
+from gt.worker.client_turns import SOON, ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.client_streams import ClientStreams
@@ -54,13 +54,13 @@ REDUCE = KindDef(5, "all_reduce", ((float32.code, 2), (-2,)), ((0, 1), "sum"))
 
 
 class Event:
-    """An event of a device that is 20 us behind the worker."""
+    """An event of a device that is so many seconds behind the worker."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.at = clock, clock.now
+    def __init__(self, clock: Clock, late: float) -> None:
+        self.clock, self.at = clock, clock.now + late
 
     def query(self) -> bool:
-        return self.clock.now >= self.at + 20e-6
+        return self.clock.now >= self.at
 
     def elapsed_time(self, other: Event) -> float:
         return (other.at - self.at) * 1e3
@@ -77,7 +77,9 @@ class Clock:
 
 
 class Streams(ClientStreams):
-    """Of a device with these events; `began` are the clients of measured turns."""
+    """Of a device with these events; `measured_turns` are the clients of turns with events."""
+
+    late = 20e-6
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(torch.device("cuda"))
@@ -94,7 +96,7 @@ class Streams(ClientStreams):
         super().begin(client)
 
     def _mark(self, spare: list[Any], timed: bool = False) -> Any:
-        return Event(self.clock)
+        return Event(self.clock, self.late)
 
     def to_host(self, array: Any) -> Any:
         return array.copy()
@@ -144,3 +146,22 @@ def test_a_run_that_goes_on_after_a_collective_begins_no_turn_of_who_was_served_
     core.handle(Mail("#1", Piece(1, "c", 2), (bytes(8),)))
     assert core.parked is None and 3 in core.spaces["c"].table
     assert streams.current == "c" and streams.measured_turns == ["c"], "its kernels are launched on its own stream"
+
+
+def test_an_interactive_client_is_answered_in_its_turn_if_the_device_is_soon_done(turns: ClientTurns) -> None:
+    streams, sent = turns.core.streams, list[Any]()
+    turns.send = sent.extend
+    streams.preferred = {"i"}
+    read = Fetch(7, 2, (float32.code, 2), (0,), (2,))
+    for client in "ic":
+        turns.put(client, Run(client, 1, (SMALL,), [(3, 2, 5.0)], (read,)))
+        turns.serve(client)
+    assert turns.queue.shares["i"].seconds > streams.late > turns.queue.shares["c"].seconds, "the wait is charged"
+    assert [(mail.peer, type(mail.message)) for mail in sent] == [("i", Value)] and streams.awaited("c")
+    streams.late = 1.0
+    turns.put("i", Run("i", 2, (), [(3, 3, 5.0)], (read,)))
+    before = turns.clock()
+    turns.serve("i")
+    assert [mail.peer for mail in sent] == ["i", "c"] and streams.awaited("i") and turns.clock() - before < 2 * SOON, (
+        "others are not kept waiting for long"
+    )

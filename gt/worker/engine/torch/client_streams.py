@@ -203,6 +203,10 @@ class ClientStreams:
         self.answers = kept
         return found
 
+    def awaited(self, client: str) -> bool:
+        """Whether an answer to this client waits for the device."""
+        return any(of == client for of, _, _ in self.answers)
+
     def stats(self, client: str) -> dict[str, int]:
         """The priority of a client's stream, once it has one; lower numbers go first."""
         return {"stream_priority": self.streams[client][0].priority} if client in self.streams else {}
