@@ -108,6 +108,10 @@ class ClientStreams:
             self.current = client
             torch.cuda.set_stream(self.pair()[0])
 
+    def stream(self) -> Any:
+        """The stream that was set by `use`. PyTorch gives the current one in ten times the time."""
+        return self.pair()[0] if self.current else torch.cuda.current_stream(self.device)
+
     def pair(self) -> Pair:
         """The streams of the current client."""
         found = self.streams.get(self.current)

@@ -152,7 +152,7 @@ class TorchEngine:
     def _uploaded(self, host: torch.Tensor) -> torch.Tensor:
         """A copy on the device, while the client's stream is busy over another one: on its own it would wait for all that is
         launched there, and the worker with it."""
-        if self.uploads is None or (stream := torch.cuda.current_stream(self.at)).query():
+        if self.uploads is None or self.streams is None or (stream := self.streams.stream()).query():
             return host.to(self.at)
         with torch.cuda.stream(self.uploads):
             made = host.to(self.at)  # returns when the bytes are there
@@ -170,8 +170,8 @@ class TorchEngine:
         return np.ascontiguousarray(host.detach().numpy()).reshape(-1).view(np.uint8).data
 
     def sync(self) -> None:
-        if self.at.type == "cuda":
-            torch.cuda.current_stream(self.at).synchronize()  # of the current client
+        if self.streams is not None:
+            self.streams.stream().synchronize()  # of the current client
 
     def buffer(self, array: torch.Tensor) -> tuple[int, int]:
         storage = array.untyped_storage()
