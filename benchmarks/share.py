@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,8 +17,10 @@ import torch
 from measure import Result, rates, times
 from stream import _free_port, _until_up
 
+import gt
+
 HERE = Path(__file__).parent
-SECONDS, WHOLE = 2.0, 30.0  # of one measurement, and of that of weights
+SECONDS, WHOLE, EDGE = 2.0, 30.0, 3.0  # of one measurement, of that of weights, and of its beginning and end
 ROUNDS, PAIRS = 2, 5  # of a case against its rival, and of eight trainers against one
 SMALL = 256  # the width of a trainer whose calls take at most 5 ms
 BUSY, LARGE = (8192, 16384) if torch.cuda.is_available() else (1024, 2048)  # that keeps a worker busy, and of longer calls
@@ -140,10 +144,27 @@ def gpt() -> Iterator[Result]:
 
 
 def weights() -> Iterator[Result]:
-    """Two trainers of weights 3 and 1."""
+    """Two trainers of weights 3 and 1: their steps, and the device seconds that they had while both were busy. The steps count
+    some that the lighter one had the device alone for: its last second of queued work, when the other had ended."""
     with server(1) as port, clients(*(Client("gt", "train", port, BUSY, w, wait=False) for w in (3.0, 1.0))) as pair:
-        (heavy,), (light,) = together(*pair, seconds=WHOLE)
+        for client in pair:
+            client.begin(WHOLE)
+        used = [Counter[float](), Counter[float]()]
+        for count, pause in zip(used, (EDGE, WHOLE - 2 * EDGE)):
+            time.sleep(pause)
+            count.update(_device_seconds(port))
+        (heavy,), (light,) = (client.end() for client in pair)
+    used[1].subtract(used[0])
     yield rates("share-weights-3-1", heavy / light, 3.0, "times as fast")
+    yield rates("share-weights-seconds", used[1][3.0] / used[1][1.0], 3.0, "times the device seconds")
+
+
+def _device_seconds(port: int) -> dict[float, float]:
+    """Device seconds so far, by weight, asked by a client of another weight that leaves at once."""
+    gt.connect(f"localhost:{port}", weight=2.0)
+    (stats,) = gt.debug.get_worker_stats().values()
+    gt.disconnect()
+    return {share["weight"]: share["seconds"] for share in stats["shares"].values()}
 
 
 def equal() -> Iterator[Result]:
