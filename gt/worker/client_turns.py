@@ -37,7 +37,7 @@ class ClientTurns:
         behind = self._behind if core.streams is not None else None
         self.turn = core.executor.turn = Turn(clock, self._others_wait, self._full if behind else None, self._newcomer)
         self.behind = behind
-        core.answers.seconds = self.seconds
+        core.answers.seconds, core.in_turn = self.seconds, self.in_turn
 
     def put(self, client: str, message: Any) -> None:
         self.queue.put(client, message, self.clock())
@@ -62,11 +62,8 @@ class ClientTurns:
 
     def serve(self, client: str) -> float:
         """One turn of a client: the rest of a preempted run, or its next message. Returns the time of its end."""
-        began, core, streams = self.clock(), self.core, self.core.streams
-        self.began, moved = began, core.host.seconds
-        self.client, self.arrivals = client, self.queue.arrivals
-        timed = streams is not None and self._share_device(began)
-        self.turn.begin(began, len(self.queue.shares) > 1, self._measure if timed else None)
+        core, moved = self.core, self.core.host.seconds
+        began, timed = self._begin(client)
         if client in core.preempted:
             mails = core.go_on(client)
         else:
@@ -74,15 +71,36 @@ class ClientTurns:
         if mails:
             self.send(mails)
         self.queue.preemptions += client in core.preempted
-        ended = self.clock()
+        ended = self._end(client, began, timed)
         if core.host.seconds > moved:
             self.resident, self.resident_until = client, ended + PAYS_OFF * (core.host.seconds - moved)
-        measured, self.turn.starts = timed and self.turn.starts is None, None  # runs go on outside turns when collectives end
+        return self._answer_soon(client, ended) if timed and client in core.streams.preferred else ended
+
+    def in_turn(self, client: str, work: Callable[[], list[Mail]]) -> list[Mail]:
+        """A turn that the fair queue did not give: other workers wait for a client's collective."""
+        began, timed = self._begin(client)
+        self.turn.start()
+        mails = work()
+        self._end(client, began, timed, 0)
+        return mails
+
+    def _begin(self, client: str) -> tuple[float, bool]:
+        """The time, and whether the device is shared."""
+        began = self.began = self.clock()
+        self.client, self.arrivals = client, self.queue.arrivals
+        timed = self.core.streams is not None and self._share_device(began)
+        self.turn.begin(began, len(self.queue.shares) > 1, self._measure if timed else None)
+        return began, timed
+
+    def _end(self, client: str, began: float, timed: bool, turns: int = 1) -> float:
+        """Charge the turn. Returns the time."""
+        ended = self.clock()
+        measured, self.turn.starts = timed and self.turn.starts is None, None
         if measured and client in self.queue.shares:
-            streams.end(client)  # charged when the device has executed it
+            self.core.streams.end(client)  # charged when the device has executed it
         else:
-            self.queue.charge(client, ended - began)
-        return self._answer_soon(client, ended) if timed and client in streams.preferred else ended
+            self.queue.charge(client, ended - began, turns)
+        return ended
 
     def _answer_soon(self, client: str, ended: float) -> float:
         """Send the answers to an interactive client, if the device has them in a moment: to look at all sockets first takes

@@ -91,6 +91,7 @@ class Worker:
             list  # sends mail at once, and returns the mail that it could not send
         )
         self.clock: Callable[[], float] = float  # the shell sets a real clock
+        self.in_turn: Callable[[str, Callable[[], Any]], Any] = lambda client, work: work()  # the shell charges the client
         self.parked: PausedRun[Parked] | None = None  # the run that waits for other workers
         self.preempted: dict[str, PausedRun[Preempted]] = {}  # preempted runs, by client
         self.backlog: deque[Run | Drop | Ask] = deque()  # messages that arrived while the queue was stopped
@@ -347,18 +348,23 @@ class Worker:
     def resume(self) -> list[Mail]:
         """Go on where the queue stopped for other workers, as far as that can be."""
         out: list[Mail] = []
-        while self.parked is not None:
-            parked, wait = self.parked, self.parked.stopped.wait
-            if self.streams is not None:
-                self.streams.use(parked.run.client)  # others' turns came between; a collective's end launches kernels, too
-            if not wait.ready():
-                return out + self.collectives.outgoing()
-            self.parked = None
-            self.executor.settle(parked.values, parked.stopped.instruction, wait)
-            out = self.flush(out + self.collectives.outgoing()) or []  # peers may wait for it
-            out += self._proceed(parked.values, parked.run, parked.rest)
+        while (parked := self.parked) is not None:
+            out = self.in_turn(parked.run.client, partial(self._end_collective, parked, out))
+            if self.parked is parked:
+                break
             out += self._catch_up()
         return out
+
+    def _end_collective(self, parked: PausedRun[Parked], out: list[Mail]) -> list[Mail]:
+        """Go on with a parked run, if its collective has ended."""
+        if self.streams is not None:
+            self.streams.use(parked.run.client)  # others' turns came between; a collective's end launches kernels, too
+        if not parked.stopped.wait.ready():
+            return out + self.collectives.outgoing()
+        self.parked = None
+        self.executor.settle(parked.values, parked.stopped.instruction, parked.stopped.wait)
+        out = self.flush(out + self.collectives.outgoing()) or []  # peers may wait for it
+        return out + self._proceed(parked.values, parked.run, parked.rest)
 
     def _catch_up(self) -> list[Mail]:
         """Handle the messages that arrived while the queue was stopped."""

@@ -1,4 +1,4 @@
-"""Turns of small kernels: which count as small, and what they cost."""
+"""Turns of small kernels, which are not measured by events, and turns after collectives."""
 
 from __future__ import annotations
 
@@ -145,7 +145,22 @@ def test_a_run_that_goes_on_after_a_collective_begins_no_turn_of_who_was_served_
     assert core.parked is not None and streams.measured_turns == ["c"] and streams.current == "other"
     core.handle(Mail("#1", Piece(1, "c", 2), (bytes(8),)))
     assert core.parked is None and 3 in core.spaces["c"].table
-    assert streams.current == "c" and streams.measured_turns == ["c"], "its kernels are launched on its own stream"
+    assert streams.current == "c" and streams.measured_turns == ["c", "c"], "the rest is a turn of its own"
+
+
+def test_what_a_run_executes_after_a_collective_is_charged() -> None:
+    core, clock = Worker(make("numpy")), Clock()
+    for message in (Welcome("w0", 0), Peers(tuple(Peer(i, f"w{i}", f"ipc://w{i}", "here") for i in (0, 1)))):
+        core.handle(Mail(DISPATCHER, message))
+    turns = ClientTurns(core, clock, lambda: True, lambda: False, lambda mails: None)
+    turns.put("c", Run("c", 1, (SMALL, WIDE, REDUCE), [(3, 1, 5.0), (5, 2, 1, 2), *((4, n, 1.0) for n in range(3, 60))]))
+    turns.serve("c")
+    share = turns.queue.shares["c"]
+    before, turn_count = share.seconds, share.turns
+    turns.put("other", Run("other", 1, (SMALL,), [(3, 1, 5.0)]))
+    turns.serve("other")
+    core.handle(Mail("#1", Piece(1, "c", 2), (bytes(8),)))
+    assert core.parked is None and share.seconds > before + 50e-6 and share.turns == turn_count
 
 
 def test_an_interactive_client_is_answered_in_its_turn_if_the_device_is_soon_done(turns: ClientTurns) -> None:
