@@ -15,7 +15,8 @@ from gt import environment
 SPIN = 300e-6  # seconds: longer than a message and its answer take on one host
 STEP = 1e-3  # seconds: the same after a read, whose client sends the next message at the end of its own step
 TAKEN = 500e-6  # seconds without the core after which another program needs it: GT's own processes return it sooner
-REST = 1.0  # seconds without spinning after that
+FIRST_REST, REST = 5e-3, 1.0  # seconds without spinning after that: at first, and at most
+AGAIN = 16  # rests, within which the core is taken again by a program that stays
 EVENTS = 64  # most descriptors that one look at many of them gives
 Source = Any  # a ZMQ socket, or the number of a descriptor
 
@@ -51,7 +52,8 @@ class Sources:
 
     A process that sleeps is woken late and with cold caches. So if the last wait was short, as in a loop that reads a value in
     every step, `wait` spins before it sleeps: it polls without sleeping, and yields its core in between. If the core is not
-    returned soon, another program needs it, and `wait` does not spin for a while."""
+    returned soon, another program needs it, and `wait` does not spin for a while: for a moment, as it may have been a short
+    task or another thread of this process, and twice as long each time that this happens again."""
 
     def __init__(self, timer: int = -1, many: bool = False) -> None:
         """`timer` is a descriptor that only some calls wait for, too. `many`: any number of sources costs a wait the same."""
@@ -65,7 +67,7 @@ class Sources:
         self._spin, self._step = spin_seconds()
         self.read = False  # whether the last message was a read: the next one is sent at the end of the client's step
         self._soon = False  # the last wait was shorter than a wait may spin
-        self._rest_until = 0.0
+        self._rest, self._rest_until = FIRST_REST, 0.0
         self.spins = 0  # waits that ended during the spin
 
     def add(self, source: Source) -> None:
@@ -125,10 +127,16 @@ class Sources:
             _yield_core()
             before, now = now, time.perf_counter()
             if now - before > TAKEN:
-                self._rest_until = now + REST
+                self._taken(now)
         polled = self._poll.poll(timeout)
         self._soon = time.perf_counter() - began < longest
         return polled
+
+    def _taken(self, now: float) -> None:
+        """Another program has had this core."""
+        stays = now - self._rest_until < AGAIN * self._rest
+        self._rest = min(REST, 2 * self._rest) if stays else FIRST_REST
+        self._rest_until = now + self._rest
 
 
 def _has_something(socket: zmq.Socket[Any]) -> bool:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -214,6 +215,34 @@ def test_a_wait_behind_a_read_spins_where_the_last_one_was_as_long_as_a_step(mon
         assert sources.wait(60_000) == [one] and sources.spins == read
         os.close(one)
         os.close(other)
+
+
+@pytest.mark.parametrize(("between", "least", "most"), [(0.2, 0.0, 0.03), (0.001, 0.95, 1.01)], ids=["seldom", "always"])
+def test_a_wait_rests_for_long_only_where_its_core_is_taken_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, between: float, least: float, most: float
+) -> None:
+    """The share of time without spinning where others take the core for a millisecond: a few times a second, as the thread
+    that reports to observers does, or whenever they can."""
+    monkeypatch.setattr(polling, "spin_seconds", lambda: (1e9, 1e9))
+    now, taken_at, rested = 100.0, 100.0, 0.0
+
+    def yield_core() -> None:
+        nonlocal now, taken_at
+        now += 1e-4
+        if now >= taken_at:
+            now += 1e-3
+            taken_at = now + between
+
+    monkeypatch.setattr(polling, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(polling, "_yield_core", yield_core)
+    sources = Sources()
+    while now < 200.0:
+        sources._soon = True
+        assert sources.wait(1e-4) == []
+        if sources._rest_until > now:
+            rested += sources._rest_until - now
+            now = sources._rest_until + 1e-6
+    assert least <= rested / 100 <= most
 
 
 @pytest.mark.parametrize("wanted", ["1", "0"])
