@@ -128,9 +128,7 @@ def disconnect() -> None:
                 if not _default.session.lost:
                     _default.session.flush(wait=False)
                     if _default.children is not None and environment.INSTRUCTION_LOG.value():
-                        _default.session.ask(
-                            "stats", timeout=1.0
-                        )  # workers answer after all other work, so that the log is complete
+                        _complete_log(_default.session)
             _default.session.close()
             _default.session = None
         HERE.scope = None
@@ -138,6 +136,13 @@ def disconnect() -> None:
             _default.children.close()
             _default.children = None
             backends.session_ended()
+
+
+def _complete_log(session: Session) -> None:
+    """Before the processes end: the client's last events, and the workers', which answer after all other work."""
+    if session.reports is not None:
+        session.reports.end()
+    session.ask("stats", timeout=1.0)
 
 
 def is_connected() -> bool:

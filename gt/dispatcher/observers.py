@@ -102,7 +102,8 @@ def visible(observer: Observer, client: Client | None) -> bool:
 class Observers:
     """`local` is a reader in this process, such as the instruction log, which is called with unencoded events: "batch"
     (client, batch) received, "run" (client, run) sent to a worker, "spans" (client, spans) and "state" (client, state)
-    received from one, "lost" (why) for a worker, "gone" for a client."""
+    received from one, "event" (event) reported by a client or a worker, or of a worker that joins, "lost" (why) for a worker,
+    "gone" for a client."""
 
     def __init__(self, tables: Tables, local: Watch | None = None, users: Users | None = None) -> None:
         self.tables, self.local, self.users = tables, local, users or Users()
@@ -319,17 +320,23 @@ class Observers:
                 case Compiled() if worker:
                     client = clients.get(event.client) or self.left.get(event.client)
                     if client is not None:  # else it is unknown who may see it
-                        self.tell(client, replace(event, client=client.label, worker=worker.name))
+                        self._pass_on(client, replace(event, client=client.label, worker=worker.name))
                 case State() if worker:
                     self._state(worker, event)
                 case Waited() | Loaded() | Traced() if peer in clients:
                     at = self._plausible(event.at)
-                    self.tell(clients[peer], replace(event, client=clients[peer].label, at=at))
+                    self._pass_on(clients[peer], replace(event, client=clients[peer].label, at=at))
                 case Lines() if peer in clients:
                     sent = tuple([(serial, self._plausible(at)) for serial, at in event.sent])
-                    self.tell(clients[peer], replace(event, client=clients[peer].label, sent=sent))
+                    self._pass_on(clients[peer], replace(event, client=clients[peer].label, sent=sent))
                 case _:
                     raise ProtocolError(f"{peer} may not report {type(event).__name__}")
+
+    def _pass_on(self, client: Client | None, event: AnyEvent) -> None:
+        """Tell this process's reader and every observer that may see it."""
+        if self.local is not None:
+            self.local("event", "", event)
+        self.tell(client, event)
 
     def _plausible(self, at: float) -> float:
         """A client's time; if its clock is wrong, the current time."""
@@ -339,7 +346,7 @@ class Observers:
     def came(self, name: str, peer: str, index: int = -1, about: str = "") -> list[Mail]:
         if not self.on:
             return []
-        self.tell(self.tables.clients.get(peer), Joined(name, self.clock(), index, about))
+        self._pass_on(self.tables.clients.get(peer), Joined(name, self.clock(), index, about))
         return self.send_levels()
 
     def went(self, name: str, peer: str, why: str, index: int = -1) -> list[Mail]:

@@ -135,6 +135,11 @@ class Program:
         return found
 
     @property
+    def line(self) -> str:
+        """The first of its user's lines, if any is known."""
+        return next((ins.line for ins in self.instructions if ins.line), "")
+
+    @property
     def freed(self) -> set[int]:
         """Values whose live range ends inside the program."""
         return {v for ins in self.instructions for v in ins.frees}

@@ -179,8 +179,9 @@ def reported(event: Event) -> None:
             for why, _, line in misses:
                 _name(why, "a reason")
                 _name(line, "a line")
-        case Compiled(text=text):
+        case Compiled(text=text, line=line):
             _bounded(len(text), TEXT, "characters of an event")
+            _name(line, "a line")
         case State(current=current, stack=stack):
             _bounded(len(current) + len(stack), 4 * TEXT, "characters of an event")
 

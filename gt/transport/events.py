@@ -156,13 +156,14 @@ class Stalled(Event, frozen=True, tag=10):
 
 
 class Compiled(Event, frozen=True, tag=11):
-    """A worker compiled a program, or gave up compiling it."""
+    """A worker compiled a program, which begins at the user's line, or gave up compiling it."""
 
     client: str
     at: float
     seconds: float
     text: str
     worker: str = ""
+    line: str = ""
 
 
 class State(Event, frozen=True, tag=12):

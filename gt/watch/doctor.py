@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -127,12 +127,13 @@ def compilations(recording: Recording, total: float) -> Iterator[Finding]:
     for there in by_client.values():
         seconds = sum(c.seconds for c in there)
         given_up = [c.text for c in there if not c.seconds]
+        [(line, _)] = Counter(c.line for c in there).most_common(1)
         if len(there) >= REPEATED:
             text = f"{len(there)} programs were compiled in {seconds:.1f} s" + (
                 f"; {len(given_up)} were given up" if given_up else ""
             )
             advice = "shapes or ops that differ from step to step make new programs: pad the shapes, or keep the steps alike"
-            yield Finding("compilations", min(1.0, seconds / total) if total else 0.0, "", text, advice)
+            yield Finding("compilations", min(1.0, seconds / total) if total else 0.0, line, text, advice)
 
 
 def stalls(recording: Recording) -> Iterator[Finding]:
@@ -165,7 +166,7 @@ def text(recording: Recording) -> str:
     )
     lines = [head + lost, *(f"- {finding}" for finding in found)] if found else [head + lost, "Nothing stands out."]
     if recording.lacks:
-        lines.append(f"An instruction log has no {recording.lacks}: `gt trace` captures them.")
+        lines.append(f"This log has no {recording.lacks}: `gt trace` captures them.")
     return "\n".join(lines)
 
 

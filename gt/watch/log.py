@@ -12,12 +12,13 @@ from gt.dispatcher.tables import Client, KindPlans, TracePlans
 from gt.ops.collective import kept_by
 from gt.ops.table import Kind
 from gt.program import Program, wire
-from gt.program.code import Encoded, Form, freed_id, is_free
+from gt.program.code import Encoded, Form, freed_id, is_free, tag_of
 from gt.spec import DTYPES, Spec
 from gt.transport.checks import kind_in
 from gt.transport.events import Spans, State
 from gt.transport.messages import Batch, Run
 from gt.watch.events import Activity, Free, Move, OpInProgram, ProgramCall, Reader, RunEnd, StretchActivity
+from gt.watch.log_events import EventWriter
 
 ARITY = {0: "CreateOp", 1: "UnaryOp", 2: "BinaryOp", 3: "TernaryOp"}
 OPERAND_NAMES = {1: ("input",), 2: ("left", "right")}
@@ -136,6 +137,7 @@ class InstructionLog:
         self.readers: dict[tuple[str, str], Reader] = {}
         self.parts: dict[tuple[str, str], PartsOfCall] = {}
         self.gone: dict[str, None] = {}  # departed clients, in the order of departure
+        self.events = EventWriter()
 
     def lines(self, at: float, event: str, who: str, what: Any) -> Iterator[Line]:
         match event:
@@ -149,6 +151,8 @@ class InstructionLog:
                 yield from self._spans(who, *what)
             case "state":
                 yield from self._state(at, who, *what)
+            case "event":
+                yield from ((at, text(*columns)) for columns in self.events.lines(at, what))
             case "lost":
                 self.sent = {key: rest for key, rest in self.sent.items() if key[0] != who}
                 for client, serial in [key for key, workers in self.waiting.items() if who in workers]:
@@ -161,6 +165,7 @@ class InstructionLog:
     def _forget(self, who: str) -> None:
         """Forget a departed client."""
         del self.gone[who]
+        self.events.forget(who)
         self.received = {k: v for k, v in self.received.items() if k[0] != who}
         self.waiting = {k: v for k, v in self.waiting.items() if k[0] != who}
         self.sent = {k: v for k, v in self.sent.items() if k[1] != who}
@@ -193,13 +198,21 @@ class InstructionLog:
             if kind is not None:
                 ids = ins[Form.of(kind).results]
                 result = ",".join(f"{client}_{id}" for id in ids)
-                rule = f" bytes={sum(s.nbytes for s in kind.outs)} rule={kept}" if (kept := kept_by(kind)) else ""
+                rule = self._rule(client, kind, ins) if kind.row.collective else ""
                 sent.append(SentOp(run.serial, ids, f"op={kind.row.name} result={result}{rule}"))
                 yield at, text("WORKER_SEND", who, "WorkerOp", sent[-1].text)
         for get in run.gets:
             sent.append(SentOp(run.serial, (), f"op=read result={client}_{get.id}"))
             yield at, text("WORKER_SEND", who, "WorkerOp", sent[-1].text)
         definitions.drop(run)
+
+    def _rule(self, client: str, kind: Kind, ins: tuple[Any, ...]) -> str:
+        """For a gather that a rule avoids: its bytes, the client's id of the result that needs it, and the rule."""
+        kept, id = kept_by(kind), tag_of(ins)
+        if not kept:
+            return ""
+        self.events.gather(client, id)
+        return f" bytes={sum(s.nbytes for s in kind.outs)} for={id} rule={kept}"
 
     def _spans(self, who: str, client: str, spans: Spans) -> Iterator[Line]:
         reader = self.readers.setdefault((who, client), Reader())

@@ -106,7 +106,7 @@ class LogThread:
         if self.ended:
             return
         what, size = prepared(event, what)
-        if self.pending - self.written > MAX_PENDING and event in ("batch", "run"):
+        if self.pending - self.written > MAX_PENDING and event in ("batch", "run", "event"):
             self.dropped += size
             return
         self.pending += size

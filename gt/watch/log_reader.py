@@ -13,8 +13,9 @@ from gt.errors import GTError
 from gt.transport.events import Received, Sent, Waited
 from gt.watch import capture
 from gt.watch.events import Activity, Recording, meaning_of, typed
+from gt.watch.log_events import EventReader
 
-LACKS = "lines of the script, uploads, traces and compilations"  # which no line of a log has
+LACKS = "lines of the script, uploads, traces and compilations"  # as no client and no worker has reported any
 LINE = re.compile(r"\[TAPE (\d+\.\d{3})s\] (\w+) +\| (.*?) +\| (\w+) +\| (.*)")
 
 
@@ -22,7 +23,9 @@ class _Log:
     """The state of reading a log."""
 
     def __init__(self) -> None:
-        self.recording = Recording(lacks=LACKS)
+        self.recording = Recording()
+        self.events = EventReader(self.recording)
+        self.reads: dict[str, list[Waited]] = {}  # by client, as its instructions show them
         self.sent: dict[str, deque[tuple[float, dict[str, str]]]] = {}  # by worker: time, and the op, result and other words
         self.asked: dict[str, deque[tuple[float, str]]] = {}  # by client: time, and arity of the op
         self.ended: dict[str, float] = {}  # by worker: end of its last instruction
@@ -53,6 +56,8 @@ class _Log:
                 self._done(at, who)
             case "SEND":
                 self._answered(at, who, sort)
+            case _:
+                self.events.line(at, event, who, details)
 
     def _batch(self, client: str) -> None:
         if client in self.batches:
@@ -72,12 +77,11 @@ class _Log:
         start = max(began, self.ended.get(worker, 0.0))
         self.ended[worker] = at
         client, _, id = words.get("result", "").partition(",")[0].rpartition("_")
-        number = int(id) if id.lstrip("-").isdecimal() else 0
-        work = Activity(worker, client, "", "", start, max(0.0, at - start), number)
         meaning = meaning_of(words.get("op", ""))
         if words["rule"]:
-            nbytes = words.get("bytes", "")
-            meaning = replace(meaning, rule=words["rule"], nbytes=int(nbytes) if nbytes.isdecimal() else 0)
+            id = words.get("for", "")
+            meaning = replace(meaning, rule=words["rule"], nbytes=integer(words.get("bytes", "")))
+        work = Activity(worker, client, "", "", start, max(0.0, at - start), integer(id))
         self.recording.items.append(typed(meaning, work))
 
     def _answered(self, at: float, client: str, sort: str) -> None:
@@ -86,7 +90,24 @@ class _Log:
         if found is not None:
             asked.remove(found)
             if sort == "ReadOp":
-                self.recording.items.append(Waited(client, found[0], at - found[0], "", 0))
+                self.reads.setdefault(client, []).append(Waited(client, found[0], at - found[0], "", 0))
+
+    def end(self) -> Recording:
+        """The events of all lines."""
+        for client in list(self.batches):
+            self._batch(client)
+        for worker in list(self.runs):
+            self._run(worker)
+        self.events.end()
+        told = {item.client for item in self.recording.items if isinstance(item, Waited)}
+        self.recording.items += [wait for client, waits in self.reads.items() if client not in told for wait in waits]
+        self.recording.lacks = "" if self.events.found else LACKS
+        return self.recording
+
+
+def integer(text: str) -> int:
+    """An id or a count; 0 if it is none."""
+    return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
 def read_log(lines: Iterable[str], name: str = "the log") -> Recording:
@@ -101,11 +122,7 @@ def read_log(lines: Iterable[str], name: str = "the log") -> Recording:
             log.line(float(at), event, who, sort, details)
     if not seen:
         raise GTError(f"{name} is neither a capture of `gt trace` nor an instruction log: no line of it begins with [TAPE")
-    for client in list(log.batches):
-        log._batch(client)
-    for worker in list(log.runs):
-        log._run(worker)
-    return log.recording
+    return log.end()
 
 
 def read(path: str | Path) -> Recording:

@@ -266,11 +266,11 @@ class Worker:
             code = self.recorder.watch(run, values.kinds, code)
         return self._proceed(values, run, code)
 
-    def report_program(self, client: str, text: str, seconds: float | None = None) -> None:
-        """Report a line about a program; with `seconds`, about its compilation, which may have failed."""
+    def report_program(self, client: str, text: str, seconds: float | None = None, line: str = "") -> None:
+        """Report a line about a program; with `seconds`, about its compilation, which may have failed. `line` is the user's."""
         self.say(text)
         if seconds is not None and self.recorder is not None:
-            self.recorder.compile(client, seconds, text)
+            self.recorder.compile(client, seconds, text, line)
 
     def _proceed(self, values: ClientValues, run: Run, rest: Code, stopped: Preempted | None = None) -> list[Mail]:
         """Execute the rest of a run, until its end or until it must wait for other workers or clients. The traceback of the

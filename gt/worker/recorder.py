@@ -338,10 +338,10 @@ class Recorder:
             columns.reads = True
             columns.add((READ, id, nbytes), self.clock())
 
-    def compile(self, client: str, seconds: float, text: str) -> None:
+    def compile(self, client: str, seconds: float, text: str, line: str) -> None:
         """Add the compilation of a program, which may have failed."""
         if len(self.compiled) < REPORTED:
-            self.compiled.append(Compiled(client, self.clock(), seconds, text[:512]))
+            self.compiled.append(Compiled(client, self.clock(), seconds, text[:512], line=line))
 
     def report(self) -> WorkerReport | None:
         """The events since the last report."""

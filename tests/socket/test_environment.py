@@ -17,6 +17,17 @@ a = gt.ones(2, 2)
 print((a @ a).sum().item())
 """
 LINE = re.compile(r"\[TAPE \d+\.\d{3}s\] (RECV|WORKER_SEND|WORKER_RECV|SEND) *\| \S+ *\| \w+ *\| .+")
+EVENT = re.compile(r"\[TAPE \d+\.\d{3}s\] (JOINED|WAITED|TRACED) *\| \S+ *\| \w+ *\| .+")
+FAULTS = """
+import numpy as np, gt
+table, w = np.ones((64, 64), "float32"), gt.ones(64, 64)
+for step in range(30):
+    x = gt.tensor(table)
+    y = ((x * 2.0 + 0.5).tanh() @ w + 0.5).relu()
+    for _ in range(step if step > 10 and step % 3 == 0 else 0):
+        y = y.sqrt()
+    y.sum().item()
+"""
 
 
 def auto(processes: Processes, **environment: str) -> Process:
@@ -60,7 +71,7 @@ def test_the_instruction_log_has_every_op_on_its_way(processes: Processes, tmp_p
     start(processes, GT_INSTRUCTION_LOG="ops.log")  # type: ignore[operator]
     until(lambda: log.exists() and log.read_text().count("] SEND ") > 3, 5, "a written log")
     lines = log.read_text().splitlines()
-    assert all(LINE.fullmatch(line) for line in lines), lines
+    assert all(LINE.fullmatch(line) or EVENT.fullmatch(line) for line in lines), lines
     for op, sort in (("full", "CreateOp"), ("matmul", "BinaryOp"), ("sum", "UnaryOp")):
         found = [line for line in lines if f"op={op} " in line]
         assert [line.split()[2] for line in found] == ["RECV", "WORKER_SEND"] and sort in found[0], "on its way once"
@@ -68,6 +79,19 @@ def test_the_instruction_log_has_every_op_on_its_way(processes: Processes, tmp_p
     assert times == sorted(times)
     if start is auto:
         assert any("| auto_worker     | WorkerOp  | success=True" in line for line in lines)
+
+
+def test_the_doctor_names_the_faults_of_a_script_in_its_instruction_log(processes: Processes, tmp_path: Path) -> None:
+    script = processes.script(FAULTS, GT_INSTRUCTION_LOG="ops.log")
+    assert script.ended() == 0, script.err
+    doctor = processes.start("-m", "gt", "doctor", str(tmp_path / "ops.log"))
+    assert doctor.ended() == 0, doctor.err
+    for line, fault in (
+        (5, "the same array of 16.0 KB was sent 30 times"),
+        (8, "a trace broke 6 times: diverged"),
+        (9, "30 reads drained the queue"),
+    ):
+        assert re.search(rf"^- <string>:{line}: {fault}", doctor.out, re.MULTILINE), doctor.out
 
 
 def test_the_instruction_log_shows_where_a_program_hangs(processes: Processes, tmp_path: Path) -> None:

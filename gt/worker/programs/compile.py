@@ -243,7 +243,7 @@ class Executable:
     def tell(self, what: str, seconds: float | None = None) -> None:
         """Report a line about this program, with the seconds of its compilation, if any."""
         text = f"{self.title} (number {self.number}): {what}"
-        self.say(text) if seconds is None else self.say(text, seconds)
+        self.say(text) if seconds is None else self.say(text, seconds, self.program.line)
 
     def stats(self) -> dict[str, float]:
         counts = ("units", "unit_calls") if self.source == "unit" else ("traces", "calls")

@@ -105,7 +105,7 @@ class ShardedTrace:
         return program
 
     def tell(self, what: str, seconds: float) -> None:
-        self.say(f"{self.title} (number {self.number}): {what}", seconds)
+        self.say(f"{self.title} (number {self.number}): {what}", seconds, self.program.line)
 
     def give_up(self, why: str) -> None:
         """Give up the recording; the statistics show the reason."""
