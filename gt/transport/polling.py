@@ -16,7 +16,7 @@ SPIN = 300e-6  # seconds: longer than a message and its answer take on one host
 STEP = 1e-3  # seconds: the same after a read, whose client sends the next message at the end of its own step
 TAKEN = 500e-6  # seconds without the core after which another program needs it: GT's own processes return it sooner
 FIRST_REST, REST = 5e-3, 1.0  # seconds without spinning after that: at first, and at most
-AGAIN = 16  # rests, within which the core is taken again by a program that stays
+AGAIN = 0.08  # seconds after a rest, within which the core is taken again by a program that stays
 EVENTS = 64  # most descriptors that one look at many of them gives
 Source = Any  # a ZMQ socket, or the number of a descriptor
 
@@ -134,7 +134,7 @@ class Sources:
 
     def _taken(self, now: float) -> None:
         """Another program has had this core."""
-        stays = now - self._rest_until < AGAIN * self._rest
+        stays = now - self._rest_until < AGAIN
         self._rest = min(REST, 2 * self._rest) if stays else FIRST_REST
         self._rest_until = now + self._rest
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import cycle
 from types import SimpleNamespace
 
 import psutil
@@ -217,21 +218,25 @@ def test_a_wait_behind_a_read_spins_where_the_last_one_was_as_long_as_a_step(mon
         os.close(other)
 
 
-@pytest.mark.parametrize(("between", "least", "most"), [(0.2, 0.0, 0.03), (0.001, 0.95, 1.01)], ids=["seldom", "always"])
+@pytest.mark.parametrize(
+    ("between", "least", "most"),
+    [((0.2,), 0.0, 0.03), ((0.02, 0.02, 0.02, *(0.2,) * 50), 0.0, 0.05), ((0.001,), 0.95, 1.01)],
+    ids=["seldom", "at times several", "always"],
+)
 def test_a_wait_rests_for_long_only_where_its_core_is_taken_again_and_again(
-    monkeypatch: pytest.MonkeyPatch, between: float, least: float, most: float
+    monkeypatch: pytest.MonkeyPatch, between: tuple[float, ...], least: float, most: float
 ) -> None:
     """The share of time without spinning where others take the core for a millisecond: a few times a second, as the thread
     that reports to observers does, or whenever they can."""
     monkeypatch.setattr(polling, "spin_seconds", lambda: (1e9, 1e9))
-    now, taken_at, rested = 100.0, 100.0, 0.0
+    now, taken_at, rested, pauses = 100.0, 100.0, 0.0, cycle(between)
 
     def yield_core() -> None:
         nonlocal now, taken_at
         now += 1e-4
         if now >= taken_at:
             now += 1e-3
-            taken_at = now + between
+            taken_at = now + next(pauses)
 
     monkeypatch.setattr(polling, "time", SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(polling, "_yield_core", yield_core)
