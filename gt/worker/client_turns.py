@@ -122,12 +122,15 @@ class ClientTurns:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other
         messages are passed to `sort`. Returns whether there is nothing more to do now."""
         queue, streams = self.queue, self.core.streams
-        while not (queue.active or queue.collective_run_begun or (streams is not None and streams.pending())):
+        if streams is not None and streams.pending():  # nothing is added to that while one client is busy
+            return False
+        while not (queue.active or queue.collective_run_begun):
             if (frame := receive()) is None:
                 return True
-            message = read(frame)
-            share = queue.alone(message) if type(message) is Run and self._nobody_waits() else None
-            behind = receive() if share is not None and len(queue.shares) > 1 else None  # it may be of a client that was idle
+            message, several = read(frame), len(queue.shares) > 1
+            shared = streams is not None and (several or streams.shared)
+            share = queue.alone(message) if type(message) is Run and not (shared or self._held()) else None
+            behind = receive() if several and share is not None else None  # it may be of a client that was idle
             if share is None or behind is not None:
                 sort(message)
                 if behind is not None:
@@ -137,11 +140,10 @@ class ClientTurns:
                 return True
         return False
 
-    def _nobody_waits(self) -> bool:
+    def _held(self) -> Any:
+        """Whether a run is paused, a client has left or memory was moved."""
         core = self.core
-        shared = core.streams is not None and (core.streams.shared or len(self.queue.shares) > 1)
-        held = core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
-        return not (held or shared)
+        return core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
 
     def _serve_alone(self, run: Run, share: Share) -> float:
         """A turn of the only busy client: `serve` without the fair queue's steps. Returns the time of its end."""

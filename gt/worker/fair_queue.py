@@ -169,8 +169,9 @@ class FairQueue:
         share.seconds += seconds
         share.entitled += seconds
         self.total += seconds
-        self.virtual = max(self.virtual, share.virtual)  # idle time is not saved up
-        share.virtual = self.virtual + seconds / share.weight
+        if share.virtual > self.virtual:
+            self.virtual = share.virtual
+        share.virtual = self.virtual + seconds / share.weight  # idle time is not saved up
         share.waits.append(0.0)
 
     def take(self, client: str, now: float) -> Any:
