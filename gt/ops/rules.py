@@ -93,6 +93,8 @@ def floats_only(name: str) -> Callable[..., Spec]:
 
 def axis_of(axis: int, ndim: int) -> int:
     """A valid axis as a non-negative number."""
+    if type(axis) is int and 0 <= axis < ndim:
+        return axis
     if not isinstance(axis, int) or isinstance(axis, bool):
         if hasattr(axis, "__index__"):
             axis = axis.__index__()

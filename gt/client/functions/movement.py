@@ -65,12 +65,14 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Roll elements along axes; without axes, of the flattened tensor."""
     if dims is None:
         return reshape(roll(reshape(input, -1), shifts, 0), input.shape)
-    shifts, dims = (v if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims))
-    if not input.ndim:
+    shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
+    ndim = len(input.handle.spec.shape)
+    if not ndim:
         raise ArgumentIndexError(f"roll: expected no axes for a 0-d tensor, got {dims}")
     if len(shifts) != len(dims):
         raise ArgumentError(f"roll: expected a shift for each axis, got {shifts} for {dims}")
-    return apply(TABLE["roll"], (input, *map(int, shifts)), (tuple(axis_of(d, input.ndim) for d in dims),))
+    return apply(TABLE["roll"], (input, *map(int, shifts)), (tuple([axis_of(d, ndim) for d in dims]),))
 
 
 @both
