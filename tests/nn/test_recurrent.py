@@ -52,12 +52,15 @@ def test_gradients_reach_the_states_to_begin_with(engine: str, lengths: list[int
                 close(a, b, f"{name} part {i}", 1e-4, 1e-5)
 
 
-def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", ["_recorded", "_onednn"])
+def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if form == "_onednn" and not torch.backends.mkldnn.is_available():
+        pytest.skip("needs PyTorch with oneDNN")
     calls = []
-    real = recurrent._recorded
-    monkeypatch.setattr(recurrent, "_recorded", lambda *args: calls.append(args) or real(*args))
+    real = getattr(recurrent, form)
+    monkeypatch.setattr(recurrent, form, lambda *args: calls.append(args) or real(*args))
     with gt.testing.cluster(1, "pytorch"):
-        module, x = gt.nn.LSTM(2, 3, 2), gt.tensor(numbers(4, 3, 2), requires_grad=True)
+        module, x = gt.nn.LSTM(2, 3, 2, bidirectional=form == "_recorded"), gt.tensor(numbers(4, 3, 2), requires_grad=True)
         y = module(x)[0].square().sum()
         y.backward(retain_graph=True)
         first = x.grad.numpy().copy()
@@ -68,6 +71,39 @@ def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(monkeypatch: 
         with gt.no_grad():
             module(x)[0].sum().item()
         assert len(calls) == 2
+
+
+def lstm_step(layers: int, batch_first: bool) -> list[torch.Tensor]:
+    """Results and gradients of an LSTM's row in PyTorch's engine, its results overwritten before the gradient."""
+    generator = torch.Generator().manual_seed(layers)
+    x = torch.randn((4, 3, 5) if batch_first else (3, 4, 5), generator=generator)
+    x = x.transpose(0, 1) if batch_first else x  # (steps, batch, inputs)
+    begin = [torch.randn((layers, x.shape[1], 6), generator=generator) for _ in range(2)]
+    wide = [(24, 5 if n == 0 else 6) for n in range(layers)]
+    weights = [torch.randn(s, generator=generator) for w in wide for s in (w, (24, 6), (24,), (24,))]
+    settings: dict[str, Any] = {"mode": "LSTM", "layers": layers, "ways": 1, "bias": True, "sizes": (), "saves": True}
+    y, h, c, saved = recurrent.recurrent(x, *begin, *weights, **settings)
+    found = [t.clone() for t in (y, h, c)]
+    given = [torch.randn(t.shape, generator=generator) for t in (y, h, c)]
+    for t in (y, h, c):
+        t.zero_()
+    return found + list(recurrent.recurrent_grad(*given, saved, x, *begin, *weights, **settings))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_onednns_layers_give_the_bits_of_pytorchs_autograd(
+    layers: int, batch_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("needs PyTorch with oneDNN")
+    with torch.inference_mode():
+        ours = lstm_step(layers, batch_first)
+        monkeypatch.setattr(recurrent, "_onednn_takes", lambda *args: False)
+        theirs = lstm_step(layers, batch_first)
+    assert len(ours) == len(theirs) == 6 + 4 * layers
+    for a, b in zip(ours, theirs):
+        assert a.shape == b.shape and torch.equal(a, b)
 
 
 def test_a_whole_stack_of_layers_is_one_instruction() -> None:
