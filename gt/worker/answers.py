@@ -41,7 +41,7 @@ class Answers:
             if asynchronous:
                 streams.later(run.client, done)
             else:
-                self.executor.engine.sync()
+                streams.keep_up() if streams is not None else self.executor.engine.sync()
                 out.append(done())
         return out
 

@@ -372,3 +372,19 @@ def test_a_collective_ends_on_its_client_s_stream_though_another_s_turn_came_bet
     core.handle(Mail("#1", Piece(1, "c", 2), (bytes(8),)))
     assert core.parked is None and core.spaces["c"].table[2].tolist() == [5.0, 5.0]
     assert {client for _, client in launched} == {"c"} and {name for name, _ in launched} == {"load", "store"}
+
+
+def test_an_acknowledgement_to_a_lone_client_waits_for_the_kernels_before_the_last_one_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the device has the kernels of one more message while the worker takes the next."""
+    waited: list[float] = []
+    monkeypatch.setattr(Event, "synchronize", lambda self: waited.append(self.at), raising=False)
+    streams = Streams()
+    for streams.current in ("a", "b"):
+        for streams.now in (1.0, 2.0, 3.0):
+            streams.keep_up()
+    assert waited == [1.0, 2.0] * 2
+    streams.current = "a"
+    streams.forget("b")
+    assert list(streams.marks) == ["a"]

@@ -95,6 +95,7 @@ class ClientStreams:
         self.hosts: dict[
             tuple[Any, Any], list[torch.Tensor]
         ] = {}  # pinned memory of answers that were sent, by shape and dtype
+        self.marks: dict[str, Any] = {}  # by client, the event of its last acknowledgement while it is alone
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
             deque()
         )  # client, event, and the function that makes the answer after it
@@ -126,6 +127,7 @@ class ClientStreams:
             self.pairs.give_back(pair)
         self.preferred.discard(client)
         self.flights.pop(client, None)
+        self.marks.pop(client, None)
         self.each.pop(client, None)
         self.short.discard(client)
         self.answers = deque(a for a in self.answers if a[0] != client)
@@ -187,6 +189,14 @@ class ClientStreams:
                 mean = self.each[client] = mean + (seconds / calls - mean) * RECENT
                 (self.short.add if mean * MANY <= SHORT else self.short.discard)(client)
         return found
+
+    def keep_up(self) -> None:
+        """Wait for the kernels of the current client that were launched before the last call of this: the device has work
+        while the worker takes the next, and no more than that."""
+        before, self.marks[self.current] = self.marks.get(self.current), self._mark(self.spare)
+        if before is not None:
+            before.synchronize()
+            self.spare.append(before)
 
     def later(self, client: str, answer: Callable[[], Any]) -> None:
         """Send an answer once the device has executed all kernels launched so far."""
