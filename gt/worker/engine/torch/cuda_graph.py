@@ -111,11 +111,12 @@ class Graph:
                 return
 
     def _watch(self, table: dict[int, Any], ids: tuple, results: tuple) -> None:
-        """Note which inputs are the same array as in the previous call, and which are its results."""
+        """Note which inputs are the same array as in the previous call, and which are its results. One that was a result once
+        is linked: a call after a read may get it from another program, and then it is copied in."""
         arrays = [table[i] for i in ids]
         if self.seen:
             self.fixed = [f and a is seen() for f, a, seen in zip(self.fixed, arrays, self.seen)]
-            self.links = {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
+            self.links |= {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
         self.seen = [ref(a) for a in arrays] if self.calls < HOT else []
         self.before = {id: j for j, id in enumerate(results)}
 
