@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from typing import Any
 
@@ -54,6 +55,32 @@ def test_training_in_graphs_is_training(keep: bool, rate: Any, optimizer: Any) -
     want, _ = train(25, False, keep, rate, optimizer)
     assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
     for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_copies_of_a_model_keep_their_weights() -> None:
+    """A copy holds the values of that step, while the graph's buffers, in which they lay, get those of the next."""
+
+    def copies(replay: bool) -> list[Any]:
+        with cluster(1, "pytorch"):
+            if not replay:
+                HERE.scope.session.tracer = None
+            gt.manual_seed(0)
+            model = gt.nn.Sequential(Linear(8, 16), gt.nn.ReLU(), Linear(16, 4))
+            optimizer = gt.optim.AdamW(model.parameters(), lr=0.01)
+            x, y = gt.randn(32, 8), gt.randn(32, 4)
+            losses, kept = [], []
+            for i in range(40):
+                optimizer.zero_grad()
+                loss = ((model(x) - y) ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss)
+                if i > 10 and i % 4 in (0, 3):
+                    kept.append(copy.deepcopy(model))
+            return [p.detach().numpy() for m in (*kept, model) for p in m.parameters()] + [loss.numpy() for loss in losses]
+
+    for a, b in zip(copies(True), copies(False)):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 

@@ -191,6 +191,7 @@ class Graph:
             self._check_fixed(arrays, table, numbers)
         dying = set(self.ends(ins))
         recording = self._free_recording(table, dying)  # first: where there is no room, the call can be made again
+        self._spare_others(recording, table, dying)
         for id in dying:
             del table[id]
         if not there:
@@ -231,6 +232,14 @@ class Graph:
             recording.copy_away(table, held)
         self.next = (self.next + 1) % len(self.recordings)
         return recording
+
+    def _spare_others(self, recording: GraphRecording, table: dict[int, Any], dying: set[int]) -> None:
+        """Copy results of the other recording away that someone holds: the buffers of inputs are the same in both."""
+        for other in self.recordings:
+            if other is not recording:
+                shared = [j for j in other.held(table, dying) if other.results[j] is recording.results[j]]
+                if shared:
+                    other.copy_away(table, shared)
 
     def _record_again(self) -> GraphRecording | None:
         try:
