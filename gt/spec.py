@@ -186,9 +186,10 @@ def sizes(shape: Any, dtype: DType) -> Shape:
 class Spec:
     """Shape and dtype. Specs are interned: equal ones are the same object, so they compare and hash at once."""
 
-    __slots__ = ("shape", "dtype", "numel", "size", "__weakref__")
+    __slots__ = ("shape", "dtype", "ndim", "numel", "size", "__weakref__")
     shape: Shape
     dtype: DType
+    ndim: int
     numel: int
     size: Size
     _known: ClassVar[dict[tuple[Any, ...], Interned]] = {}
@@ -201,6 +202,7 @@ class Spec:
             shape = sizes(shape, dtype)
             object.__setattr__(found, "shape", shape)
             object.__setattr__(found, "size", Size(shape))
+            object.__setattr__(found, "ndim", len(shape))
             object.__setattr__(found, "dtype", dtype)
             n = 1
             for d in shape:
@@ -211,10 +213,6 @@ class Spec:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Spec does not change")
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
 
     @property
     def nbytes(self) -> int:

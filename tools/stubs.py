@@ -99,7 +99,7 @@ def methods() -> Iterator[str]:
         if not name.isidentifier() or name in fields or name.startswith("_") and not name.endswith("__") or name in SKIPPED:
             continue
         if isinstance(found, property):
-            returns = annotation(inspect.signature(found.fget).return_annotation) if found.fget else "Any"
+            returns = annotation(getattr(found.fget, "__annotations__", {}).get("return", inspect.Signature.empty))
             yield f"    @property\n    def {name}(self) -> {returns}: ..."
             if found.fset:
                 yield f"    @{name}.setter\n    def {name}(self, value: Any) -> None: ..."

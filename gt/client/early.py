@@ -13,7 +13,7 @@ from gt import environment
 from gt.client.traces import Trace
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, Form, arguments, first_result, free, ops, parted
+from gt.program.code import Encoded, Form, arguments, first_result, frees_of, ops, parted
 from gt.program.split import Split, before_updates
 from gt.program.stretch import flat, pick
 
@@ -185,8 +185,8 @@ class Early:
         if done:
             if guess.split.rest is not None:
                 out.append(guess.split.rest.call(ids, numbers))
-            out += map(free, (ids[v] for v in guess.split.dying))
-            out += map(free, freed)
+            out += frees_of([ids[v] for v in guess.split.dying])
+            out += frees_of(freed)
         guess.learn(ids, first, self.last)
         self.alive.update(inputs)
         self.alive.difference_update(trace.dies(inputs))
@@ -208,7 +208,7 @@ class Early:
         self.began = False
         if self.sent is not None:
             guess, call = self.sent
-            out += map(free, arguments(call)[: len(guess.split.first.made)])
+            out += frees_of(arguments(call)[: len(guess.split.first.made)])
             guess.right, guess.wanted, self.sent = 0, min(2 * guess.wanted, RIGHT_AFTER_WRONG), None
             self.counts["wrong"] += 1
         if self.expected is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gt.client.early import LEAST, Early
 from gt.client.traces import Trace, TraceForm
-from gt.program.code import Encoded, first_result, free, number_of
+from gt.program.code import Encoded, first_result, frees_of, number_of
 
 MARK = -1  # the pseudo-instruction (MARK,): a natural boundary, never sent
 MOST = 64  # most batches that are remembered
@@ -60,7 +60,7 @@ class Repeats:
             if found is None:
                 return None
             out.append(found[0])
-            out += map(free, found[1])
+            out += frees_of(found[1])
             called.append((form.trace, first_result(batch[start])))
         for trace, first in called:
             count(trace)

@@ -15,7 +15,7 @@ from gt.client.repeats import MARK, Part, Repeats
 from gt.client.traces import Trace, TraceForm, Window, blame, common_length, define, equal, program_of
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import first_result, free, frees, is_client_kind, next_op, number_of, op_numbers, op_places
+from gt.program.code import first_result, frees, frees_of, is_client_kind, next_op, number_of, op_numbers, op_places
 from gt.program.foreach import ForeachKind
 from gt.program.wire import TraceDef, write
 
@@ -221,7 +221,7 @@ class Tracer:
     def _replay(self, trace: Trace, call: tuple, freed: Any, out: list[tuple], at: int, end: int) -> int:
         if not self.early.reached(trace, call, self.pieces[at:end], freed, out):
             out.append(call)
-            out += map(free, freed)
+            out += frees_of(freed)
         self._count(trace)
         if self.stretch:
             self._begin_stretch()

@@ -88,6 +88,11 @@ def free(id: Any) -> tuple[int, Any]:
     return (FREE, id)
 
 
+def frees_of(ids: Iterable[Any]) -> list[tuple[int, Any]]:
+    """The instructions that free these tensors."""
+    return [(FREE, id) for id in ids]
+
+
 def is_free(code: Sequence[Any]) -> bool:
     return bool(code) and code[0] == FREE
 

@@ -3,6 +3,7 @@ storage, which have one value here."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from gt.client.autograd import Port, Tensor
@@ -21,9 +22,9 @@ def size(self: Tensor, axis: int | None = None, *, dim: int | None = None) -> An
 
 
 _T: Any = Tensor
-_T.shape = property(lambda t: t.handle.spec.size)
-_T.dtype = property(lambda t: t.handle.spec.dtype)
-_T.ndim = property(lambda t: len(t.handle.spec.shape))
+_T.shape = property(attrgetter("handle.spec.size"))  # in C
+_T.dtype = property(attrgetter("handle.spec.dtype"))
+_T.ndim = property(attrgetter("handle.spec.ndim"))
 _T.is_leaf = property(lambda t: t.node is None)
 _T.grad_fn = property(lambda t: t.node.node if isinstance(t.node, Port) else t.node)
 
