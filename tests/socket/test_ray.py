@@ -18,7 +18,8 @@ from commands import Commands
 from processes import LAUNCH, ROOT, free_port, until
 
 import gt
-from gt.errors import ConnectionFailed, SessionLost, WorkerLost
+from gt.errors import ConnectionFailed, GTError, SessionLost, WorkerLost
+from gt.pools.pool import RunningPool
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +30,7 @@ pytestmark = [
 
 def node(gpus: int = 0) -> dict[str, int]:
     """A small node, with GPUs that Ray only counts. Where its ports are not given, Ray waits for at most 15 s until the node's
-    agents have chosen them."""
+    agents have chosen them; for the agent's HTTP port it always does, and a node whose agent takes longer to load aborts."""
     ports = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
     return {"num_cpus": 2, "num_gpus": gpus, "object_store_memory": 100 << 20, **{name: free_port() for name in ports}}
 
@@ -106,14 +107,15 @@ def test_a_pool_on_ray_outlives_a_node_and_scales(nodes: Any) -> None:
 
 
 def test_a_pool_on_ray_grows_while_queues_are_long_and_shrinks_when_idle(nodes: Any) -> None:
+    import ray
+
     options = {"max_workers": 2, "every": 1.0, "up_after": 2.0, "down_after": 3.0}
-    with gt.pool("ray", workers=1, backend="numpy", name="grows", **options):
+    with gt.pool("ray", workers=1, backend="numpy", name="grows", **options) as pool:
         until(lambda: len(joined()) == 1, LAUNCH, "one worker")
         assert state("grows-dispatcher")["node"] == nodes[0].head_node.node_id
-        x = gt.randn(600, 600) / 600
 
         def busy() -> bool:
-            y = x
+            x = y = gt.randn(600, 600) / 600
             for _ in range(400):  # some seconds, much longer than the pause between two checks
                 y = y @ x
             y.sum().item()
@@ -122,6 +124,18 @@ def test_a_pool_on_ray_grows_while_queues_are_long_and_shrinks_when_idle(nodes: 
         until(busy, LAUNCH, "a second worker while the first is busy")
         until(lambda: len(joined()) == 1, LAUNCH, "the idle one has left")
         assert (gt.ones(2, 2) + 1).sum().item() == 8
+        ray.kill(ray.get_actor("grows-dispatcher", namespace="gt"), no_restart=False)
+        until(lambda: reconnected(pool), LAUNCH, "the new dispatcher")
+        until(lambda: len(joined()) == 1, LAUNCH, "its worker")
+        until(busy, LAUNCH, "a second worker of the new dispatcher")
+
+
+def reconnected(pool: RunningPool) -> bool:
+    try:
+        pool.connect()
+        return bool(joined())
+    except GTError:  # the old dispatcher's end is not known yet
+        return False
 
 
 def test_a_dispatcher_that_ray_restarts_is_found_again(nodes: Any, gt_command: Commands) -> None:

@@ -269,6 +269,18 @@ def _gelu(a: Array, *, tanh: bool) -> Array:
     return torch.where(y.isfinite(), y, least * 0.5 * (torch.erf(a * math.sqrt(0.5)) + 1.0))
 
 
+@cache
+def _gelu_grad_gains_infinity() -> bool:
+    """Whether PyTorch's derivative of gelu is infinite at infinity: on aarch64 with SVE it is oneDNN's. Elsewhere it is NaN."""
+    return bool(aten.gelu_backward(torch.ones(16), torch.full((16,), math.inf)).isinf().any())
+
+
+def _gelu_grad(g: Array, a: Array, *, tanh: bool) -> Array:
+    y = aten.gelu_backward(g, a, approximate=_tanh(tanh))
+    own = tanh or a.device.type != "cpu" or torch._C._len_torch_dispatch_stack() or not _gelu_grad_gains_infinity()
+    return y if own else torch.where(a.isinf(), math.nan, y)
+
+
 OWN: dict[str, Callable[..., Any]] = {
     "add_scaled": lambda a, b, scale: torch.add(a, b, alpha=scale),
     "addcmul": lambda a, b, c, value: torch.addcmul(a, b, c, value=value),
@@ -282,7 +294,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "sigmoid_grad": _real_only(aten.sigmoid_backward, lambda g, y: g * y * (1.0 - y)),
     "tanh_grad": _real_only(aten.tanh_backward, lambda g, y: g * (1.0 - y * y)),
     "gelu": _gelu,
-    "gelu_grad": lambda g, a, *, tanh: aten.gelu_backward(g, a, approximate=_tanh(tanh)),
+    "gelu_grad": _gelu_grad,
     "silu": F.silu,
     "silu_grad": aten.silu_backward,
     "leaky_relu": F.leaky_relu,
