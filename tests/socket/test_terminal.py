@@ -144,7 +144,7 @@ def test_gt_top_shows_the_stack_of_a_stuck_worker_chosen_by_arrows(processes: Pr
     _, port = processes.server()
     processes.worker(port, "--id", "first")
     processes.worker(port, "--id", "second")
-    processes.script(STUCK, f"localhost:{port}").says("works")
+    processes.script(STUCK, f"localhost:{port}").wait_for("works")
     top = Terminal(sys.executable, "-P", "-m", "gt.scripts.top", "--port", str(port))
     try:
         top.shows(r"2 workers, 1 clients")
