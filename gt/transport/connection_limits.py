@@ -4,10 +4,9 @@ unauthenticated. libzmq aborts the process when no descriptor is left for a conn
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
+import os
 import socket as plain
-import sys
 import threading
 import time
 from collections import Counter
@@ -52,6 +51,7 @@ class ConnectionLimits(Ends):
         self.most, self.patience, self.clock = max(limit // 2, 8), patience, clock
         self.waiting: dict[int, float] = {}  # by descriptor, the deadline for its admission
         self.owners: dict[int, str] = {}  # by descriptor, the address
+        self.inodes: dict[int, int] = {}  # by descriptor, the number of its socket, which no other has
         self.crowds: Counter[str] = Counter()  # connections of each address
         self.pending: Counter[str] = Counter()  # connections of each address that wait for admission
         self.cut_off = 0
@@ -63,15 +63,18 @@ class ConnectionLimits(Ends):
         return self.most * 7 // 8 // OF_A_CLIENT
 
     def drain(self) -> list[int]:
-        ended = []
+        ended, events = [], []
         while self.socket.poll(0):
-            event, fd = self._next()
+            events.append(self._next())
+        closed = {fd: at for at, (event, fd) in enumerate(events) if event == zmq.EVENT_DISCONNECTED}
+        for at, (event, fd) in enumerate(events):
             if event == zmq.EVENT_DISCONNECTED:
                 self._forget(fd)
                 ended.append(fd)
             elif event == zmq.EVENT_ACCEPTED:
                 self._forget(fd)
-                self._came(fd)
+                if closed.get(fd, -1) < at:  # else its number may be another file's by now
+                    self._came(fd)
         self._expire()
         return ended
 
@@ -82,6 +85,8 @@ class ConnectionLimits(Ends):
 
     def _came(self, fd: int) -> None:
         owner = address_of_peer(fd)
+        with contextlib.suppress(OSError):
+            self.inodes[fd] = os.fstat(fd).st_ino
         self.owners[fd], self.waiting[fd] = owner, self.clock() + self.patience
         self.crowds[owner] += 1
         self.pending[owner] += 1
@@ -99,14 +104,18 @@ class ConnectionLimits(Ends):
             self._cut(first)
 
     def _cut(self, fd: int) -> None:
-        """End a connection: libzmq sees the end, closes the descriptor and emits an event."""
+        """End a connection: libzmq sees the end, closes the descriptor and emits an event. If libzmq has closed it already, its
+        number may be another connection's, which stays."""
         self.cut_off += 1
+        inode = self.inodes.get(fd)
         self._forget(fd)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).shutdown(fd, plain.SHUT_RDWR)
+        with contextlib.suppress(OSError), copy_of(fd) as copy:
+            if os.fstat(copy.fileno()).st_ino == inode:
+                copy.shutdown(plain.SHUT_RDWR)
 
     def _forget(self, fd: int) -> None:
         self.let_in(fd)
+        self.inodes.pop(fd, None)
         owner = self.owners.pop(fd, None)
         if owner is not None:
             self.crowds[owner] -= 1

@@ -218,6 +218,22 @@ def test_a_descriptor_that_is_another_file_by_now_is_not_kept_open(ask: Callable
     os.close(read)
 
 
+def test_only_the_connection_itself_is_cut_off(crowd: tuple[ConnectionLimits, str, list[float]]) -> None:
+    """Its number may be given to another connection before it is cut off."""
+    limits = crowd[0]
+    with contextlib.ExitStack() as stack:
+        (first, peer), (other, friend) = [[stack.enter_context(end) for end in socket.socketpair()] for _ in range(2)]
+        fd = first.fileno()
+        limits._came(fd)
+        os.dup2(other.fileno(), fd)  # closed, and opened as another
+        limits._cut(fd)
+        friend.sendall(b"still there")
+        assert other.recv(20) == b"still there" and peer.recv(1) == b""
+        limits._came(fd)
+        limits._cut(fd)
+        assert friend.recv(1) == b"", "the connection is cut off"
+
+
 @pytest.mark.slow
 def test_a_client_that_writes_nothing_for_long_stays(processes: Processes) -> None:
     """Its second connection has been said to be its own."""
