@@ -16,6 +16,8 @@
 #define COUNTERS 512 /* at once: their words stay in the first cache */
 enum { FRACTIONS, WORDS, BERNOULLI, NORMAL, DROPOUT };
 
+typedef uint16_t __attribute__((may_alias)) Lane; /* half of a word: words are written as uint32_t and read as these */
+
 typedef struct {
     uint64_t seed, number;
     uint32_t least;
@@ -63,11 +65,11 @@ CLONES static void to_numbers(const uint32_t *restrict words, int64_t *restrict 
     for (int i = 0; i < n; i++) out[i] = words[i];
 }
 
-CLONES static void to_truth(const uint16_t *restrict lanes, uint8_t *restrict out, int n, uint32_t least) {
+CLONES static void to_truth(const Lane *restrict lanes, uint8_t *restrict out, int n, uint32_t least) {
     for (int i = 0; i < n; i++) out[i] = lanes[i] >= least;
 }
 
-CLONES static void drop(const uint16_t *restrict lanes, const float *restrict a, float *restrict out, int n, uint32_t least,
+CLONES static void drop(const Lane *restrict lanes, const float *restrict a, float *restrict out, int n, uint32_t least,
                         float scale) {
     for (int i = 0; i < n; i++) {
         float kept = a[i] * scale;
@@ -132,7 +134,7 @@ static void fill(int distribution, const Draw *draw, uint64_t first, uint64_t co
         make_words(draw, counter, (int)n, words);
         uint64_t here = n * each - skip;
         here = here < count - done ? here : count - done;
-        const uint16_t *lanes = (const uint16_t *)words + skip;
+        const Lane *lanes = (const Lane *)words + skip;
         switch (distribution) {
             case FRACTIONS: to_fractions(words + skip, (float *)out + done, (int)here); break;
             case WORDS: to_numbers(words + skip, (int64_t *)out + done, (int)here); break;
