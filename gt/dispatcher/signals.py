@@ -19,13 +19,18 @@ def check(signals: Any) -> dict[str, Any]:
         fits = isinstance(axes, list) and 0 < len(axes) <= DIMENSIONS
         fits = fits and all(a is None or (type(a) is int and -RANK <= a < RANK) for a in axes)
         fits = fits and (mesh is None or (isinstance(mesh, list) and len(mesh) == len(axes) and _sizes(mesh, 1)))
-        if not fits or not (workers is None or (isinstance(workers, list) and workers and _sizes(workers, 0))):
+        if not fits or not (workers is None or (isinstance(workers, list) and workers and _differ(workers))):
             raise ProtocolError(f"invalid configuration of signal {name[:100]!r}: {repr(s)[:200]}")
     return signals
 
 
 def _sizes(values: list, least: int) -> bool:
     return all(type(v) is int and v >= least for v in values)
+
+
+def _differ(workers: list) -> bool:
+    """Whether these are numbers of different workers: one that stood twice in a collective would wait for itself."""
+    return _sizes(workers, 0) and len(set(workers)) == len(workers)
 
 
 def resolve(signal: dict[str, Any], living: list[int]) -> tuple[Target | None, bool]:

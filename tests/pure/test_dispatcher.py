@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gt import __version__
+from gt.dispatcher import signals
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
 from gt.program.code import FREE
@@ -625,6 +626,12 @@ def test_a_wrong_batch_that_waited_costs_its_client_alone(talk: Conversation) ->
     said = talk.worker()
     assert said[0] == Mail("w0", Welcome("w0", 0)) and talk.tables.dropped == 2
     assert [m.message.serial for m in said if isinstance(m.message, Run)] == [1, 3]
+
+
+@pytest.mark.parametrize("workers", [[0, 0], [0, 1, 0], [-1], [True], [], 0])
+def test_a_signal_names_different_workers_by_number(workers: object) -> None:
+    with pytest.raises(ProtocolError, match="invalid configuration of signal 's'"):
+        signals.check({"s": {"mesh": None, "axes": [0], "workers": workers}})
 
 
 def test_bytes_of_one_kind_are_now_sent_and_now_placed(talk: Conversation) -> None:
