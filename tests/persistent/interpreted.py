@@ -19,6 +19,7 @@ from tests.persistent.tiny import weights
 
 def main(case: dict[str, Any]) -> None:
     choice.backends.registry().decode_reason = lambda name: None  # type: ignore[method-assign]  # the registry asks for a GPU, the interpreter needs none
+    mend_index()
     if case.get("fault"):
         plant(*case["fault"])
     kernel = gt.PersistentKernel(backend="triton", model=(case["config"], weights(case["config"])), **case["options"])
@@ -28,6 +29,19 @@ def main(case: dict[str, Any]) -> None:
     kernel(steps=case["steps"] - 1)
     kernel.scheduler.check()
     json.dump([[kernel.tokens(id) for id in ids], kernel._executor.last_logits()[: len(ids)].tolist()], sys.stdout)
+
+
+def mend_index() -> None:
+    """Triton 3.6 makes an index of an array of one element by int(), which NumPy 2.4 refuses; later versions do as here."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+
+    interpreter._patch_lang_tensor = patched
 
 
 def plant(before: str, after: str) -> None:
