@@ -12,7 +12,8 @@ INLINE float rounded(float v) {
 constexpr int QUERY_STRIDE = 128 + 8;  // the banks of eight columns then differ
 constexpr int QUERIES = 2 * GROUP * QUERY_STRIDE / 2;  // in floats
 
-// Head `column` of the second operand, times the softmax's scale, and what bfloat16 leaves of it; zeros where there is no head.
+// Head `column` of the second operand, times the softmax's scale, and its remainder after rounding to bfloat16; zeros if there is
+// no such head.
 INLINE void pack_query(const Attention& a, const float* head, int column, float* shared) {
   int lane = threadIdx.x % 32, d = head ? a.head_dim : 0;
   u32* to = reinterpret_cast<u32*>(shared);
@@ -26,7 +27,7 @@ INLINE void pack_query(const Attention& a, const float* head, int column, float*
 }
 
 // Into shared memory: q of each head, normed and rotated, then the new key and value if this part of the request has the new token.
-// Those two are also written to their page. A warp has one of these jobs.
+// Key and value are also written to their page. Each warp does one of these jobs.
 INLINE void prepare_heads(const Attention& a, const Pages& p, const Item& item, bool has_new, const u64* qkv, u32 epoch,
                           float* shared) {
   constexpr int N = 2;  // heads have at most 128 numbers
@@ -118,7 +119,7 @@ INLINE void load_transposed(u32 (&to)[4], u32 row) {
 
 // As Tiles, of tokens that the helpers have copied to the ring: two warps have 16 tokens each of a stage, and the other warps the
 // next stages. Two warps have the same places of the ring each time: so a warp waits only for stages that it has emptied itself,
-// and the parity of their barriers is enough. What the ring holds past the last token or the end of a head is not zero.
+// and the parity of their barriers is enough. The ring's numbers past the last token or the end of a head are not zero.
 struct RingTiles {
   static constexpr int EACH = 16, BLOCKS = 128 / 16;
   int g, t, lane, warp, begin, end;
@@ -205,7 +206,7 @@ struct RingTiles {
       if (lane == 0) arrive(ring.empty(), WARPS / 2);
     }
   }
-  // Lanes t and t ^ 2 add what they have of the same two heads, and each leaves one of them.
+  // Lanes t and t ^ 2 add their sums of the same two heads, and each stores one of them.
   __device__ __forceinline__ void leave(float* parts, const Item& item, int d) {
     int mine = t / 2, head = 2 * t % GROUP + mine;
     float* part = parts + (warp * item.count + head) * (d + 2);
@@ -228,7 +229,7 @@ struct JoinedPair {
   __device__ __forceinline__ JoinedPair(const float* parts, int g, int count, int i, int number, int d) {
     constexpr int MOST = WARPS + 1;
     const float* part = parts + g * (d + 2);
-    float2 top[MOST], two[MOST];  // all loads are under way at one time
+    float2 top[MOST], two[MOST];  // all loads are in flight together
 #pragma unroll
     for (int n = 0; n < MOST; n++) {
       const float* its = part + n * count * (d + 2);

@@ -1,12 +1,12 @@
-// The ring of shared memory through which a block of the step kernel gets what it reads of the weights and of the cached keys and
-// values, in the order of its use. Appended to step_words.cu.
+// The ring in shared memory that holds a block's next weights and cached keys and values, in the order of their use.
+// Appended to step_words.cu.
 #if GT_BFLOAT16 && __CUDA_ARCH__ >= 900
 
 constexpr int ROWS = 8;               // outputs of a tile, and the most rows of a batch
 constexpr int DEPTH = 1024;           // numbers of one row of a weight in a stage of the ring
 constexpr int STAGE_STRIDE = DEPTH * 2 + 64;  // bytes from row to row: the banks of two rows then differ
 constexpr int TOKENS = 32;            // tokens in a stage: their keys, then their values
-constexpr int VALUES = TOKENS * 128 * 2;      // where they begin
+constexpr int VALUES = TOKENS * 128 * 2;      // offset of the values in a stage
 constexpr int STAGE = ROWS * STAGE_STRIDE;
 static_assert(2 * VALUES <= STAGE, "a stage holds either");
 constexpr int MOST_STAGES = 16;
@@ -70,8 +70,8 @@ INLINE void copy(u32 to, const void* from, int bytes, u32 barrier) {
                ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
-// Where the ring is: those who copy and those who compute walk over the same stages in the same order. A stage is full when all
-// helpers have arrived and their copies have, and empty again after WARPS arrivals.
+// The position in the ring: helpers and computing warps advance over the same stages in the same order. A stage is full when all
+// helpers have arrived and their copies are complete, and empty again after WARPS arrivals.
 struct Ring {
   u32 data, full_at, empty_at;  // addresses
   int stages, stage = 0;
@@ -158,7 +158,7 @@ struct Items {
   }
 };
 
-// Barriers among the threads of a block, beside the one of those that compute.
+// Barriers among the threads of a block, in addition to team_sync() of the computing threads.
 INLINE void pages_are_near() { asm volatile("bar.arrive 2, %0;" ::"r"(TEAM + HELPERS * 32) : "memory"); }
 INLINE void wait_for_pages() { asm volatile("bar.sync 2, %0;" ::"r"(TEAM + HELPERS * 32) : "memory"); }
 

@@ -1,4 +1,4 @@
-// Words, by which the blocks of the step kernel hand numbers to one another. Appended to decode.cu.
+// Words: the step kernel's blocks pass numbers to one another in them. Appended to decode.cu.
 #if GT_BFLOAT16 && __CUDA_ARCH__ >= 900
 
 constexpr int TEAM = 256;  // threads that compute
@@ -25,7 +25,7 @@ struct Pair {  // two neighbouring words
   __device__ __forceinline__ float second() const { return number_of(high); }
 };
 
-// Load again what has another epoch: what is there already is not asked for twice.
+// Load again the words whose epoch differs; words that have arrived are not loaded twice.
 INLINE bool load_missing(Pair& pair, const u64* at, u32 epoch) {
   u32 missing = !pair.is_of(epoch);
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%3]; }"
@@ -43,7 +43,7 @@ INLINE bool load_missing(u64& word, const u64* at, u32 epoch) {
 INLINE void of_epoch(Pair& pair, u32 epoch) { pair.low = pair.high = u64(epoch) << 32; }
 INLINE void of_epoch(u64& word, u32 epoch) { word = u64(epoch) << 32; }
 
-// Wait for N words, or pairs of them, at where(n), zeros where that is null. All N loads are under way at one time.
+// Wait for N words, or pairs of them, at where(n), zeros where that is null. All N loads are in flight together.
 template <int N, class Word, class Where>
 INLINE void read_words(Word (&words)[N], u32 epoch, Where where) {
 #pragma unroll
