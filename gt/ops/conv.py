@@ -35,11 +35,23 @@ def _conv(a: Spec, w: Spec, *bias: Spec, stride, padding, dilation, groups) -> S
     return Spec((a.shape[0], w.shape[0], *out), a.dtype)
 
 
+def _check_windows(count: Shape, kernel: Shape, size: Shape, stride, padding, dilation) -> None:
+    """The windows of a kernel fit into an image of `size`, and no further one would, but for an output padding."""
+    if not len(count) == len(kernel) == len(size) == len(stride) == len(padding) == len(dilation):
+        raise ValueError(f"a convolution over {len(count)} axes: expected as many sizes and settings, got {size}, {stride}")
+    for n, k, d, s, p, e in zip(count, kernel, size, stride, padding, dilation):
+        if not 0 <= d + 2 * p - (n - 1) * s - e * (k - 1) - 1 < max(s, e):
+            raise ValueError(f"{count} windows of {kernel} do not fit into {size} with strides {stride} and padding {padding}")
+
+
 def _transpose(a: Spec, w: Spec, *bias: Spec, size, stride, padding, dilation, groups) -> Spec:
     _check("conv_transpose", a, w, bias, w.shape[1] * groups, int64)
     if a.shape[1] != w.shape[0] or w.shape[0] % groups:
         raise ValueError(f"cannot convolve {a.shape} by {w.shape} transposed: expected {w.shape[0]} channels")
-    return Spec((a.shape[0], w.shape[1] * groups, *size), a.dtype)
+    made = Spec((a.shape[0], w.shape[1] * groups, *size), a.dtype)
+    if a.numel and w.numel:
+        _check_windows(a.shape[2:], w.shape[2:], size, stride, padding, dilation)
+    return made
 
 
 def _weight(g: Spec, a: Spec, *, size, stride, padding, dilation, groups) -> Spec:
@@ -48,6 +60,8 @@ def _weight(g: Spec, a: Spec, *, size, stride, padding, dilation, groups) -> Spe
         raise ValueError(f"the gradient of a kernel of {size}: expected one batch and as many axes, got {g.shape}, {a.shape}")
     if a.shape[1] % groups or g.shape[1] % groups:
         raise ValueError(f"cannot divide the channels of {a.shape} and {g.shape} into {groups} groups")
+    if g.numel and a.numel:
+        _check_windows(g.shape[2:], size, a.shape[2:], stride, padding, dilation)
     return Spec((g.shape[1], a.shape[1] // groups, *size), a.dtype)
 
 

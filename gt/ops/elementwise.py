@@ -96,6 +96,8 @@ def _scaled(a: Spec, b: Spec, scale: type) -> Spec:
 
 
 def _power_gradient(g: Spec, a: Spec, b: type) -> Spec:
+    if g.shape != a.shape:
+        raise ValueError(f"pow_grad: expected a gradient of {a.shape}, got {g.shape}")
     return g if g.dtype.is_complex else floats_only("a gradient")(g)
 
 

@@ -23,6 +23,8 @@ def _counted(a: Spec, *weight: Spec, size: int) -> Spec:
         raise ValueError(f"bincount: expected one axis of integers, got {a}")
     if not weight:
         return Spec((size,), int64)
+    if weight[0].shape != a.shape:
+        raise ValueError(f"bincount of {a.shape}: expected as many weights, got {weight[0].shape}")
     return Spec((size,), weight[0].dtype if weight[0].dtype in (float32, float64) else float64)
 
 

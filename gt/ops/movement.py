@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gt.ops.rules import axis_of, linear, promote, same
+from gt.ops.rules import axis_of, gradient_of, linear, promote, same
 from gt.ops.table import Alias, Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Placement, Shape, Shard, Spec, float32
 
@@ -254,7 +254,7 @@ op("diagonal", complex="analytic", shape=_diagonal, shard=_diagonal_rules, view=
    tries=(((CUBE,), {"offset": 1, "axes": (0, 2)}), ((CUBE,), {"offset": -2, "axes": (2, 1)})),
    kernel=lambda xp, a, *, offset, axes: xp.diagonal(a, offset, *axes),
    grad=(lambda g, sa, offset, axes: g.op("diagonal_grad", shape=sa.shape, offset=offset, axes=axes),))  # fmt: skip
-op("diagonal_grad", complex="analytic", shape=lambda g, *, shape, offset, axes: Spec(shape, g.dtype),
+op("diagonal_grad", complex="analytic", shape=gradient_of("diagonal_grad", _diagonal),
    shard=_diagonal_grad_rules,
    tries=(((Spec((4, 3), float32),), {"shape": (3, 4, 5), "offset": 1, "axes": (0, 2)}),),
    kernel=_diagonal_grad,

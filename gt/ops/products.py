@@ -97,6 +97,12 @@ def _linear(x: Spec, w: Spec, b: Spec | None = None) -> Spec:
     return Spec((*x.shape[:-1], w.shape[0]), promote(x, w))
 
 
+def _weight_grad(g: Spec, x: Spec) -> Spec:
+    if not g.shape or g.shape[:-1] != x.shape[:-1] or g.ndim != x.ndim or g.dtype is not x.dtype:
+        raise ValueError(f"the gradient of linear's weight: expected ({x.dtype.name}{[*x.shape[:-1], 'n']}), got {g}")
+    return Spec((g.shape[-1], x.shape[-1]), g.dtype)
+
+
 def _weight_grad_rules(kind: Kind) -> list[Rule]:
     batch = "abcdefgh"[: len(kind.ins[0].shape) - 1]
     return einsum_rules([batch + "n", batch + "k"], "nk")
@@ -133,8 +139,7 @@ op("linear_bias_grad", complex="analytic", shape=lambda g: Spec(g.shape[-1:], g.
    kernel=lambda xp, g: xp.sum(g, axis=tuple(range(g.ndim - 1)), keepdims=False),
    grad=(lambda g, sa: g.expand(sa.shape),))  # fmt: skip
 op("linear_weight_grad", compute_seconds=_weight_grad_seconds, complex="analytic",
-   shape=lambda g, x: Spec((g.shape[-1], x.shape[-1]), g.dtype),
-   shard=_weight_grad_rules,
+   shape=_weight_grad, shard=_weight_grad_rules,
    tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
    kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(_rows(xp, g), 0, 1), _rows(xp, x)),
    grad=(lambda g, b: b @ g.mT, lambda g, a: a @ g))  # fmt: skip

@@ -138,13 +138,20 @@ def _dropout(xp, a, p, seed, number, *, whole, start):
     return _kept(xp, a, p, _piece(xp, lambda at, n: xp.bernoulli(seed, number, at, n, least), shape, whole, start))
 
 
+def _dropped(a: Spec, *numbers: type, whole: Shape, start: Shape) -> Spec:
+    inside = len(whole) == len(start) == a.ndim and all(0 <= s <= s + d <= w for s, d, w in zip(start, a.shape, whole))
+    if not inside:
+        raise ValueError(f"dropout: expected a piece of {whole} from {start}, got {a.shape}")
+    return floats("dropout")(a)
+
+
 def _kept_axis(kind: Kind) -> list[Rule]:
     rest = [REPLICATE] * (len(kind.ins) - 1)
     return [((Shard(i), *rest), (Shard(i),)) for i in range(kind.outs[0].ndim)]
 
 
 # The gradient drops the same elements: the same numbers for the same indices.
-table.op("dropout", shape=floats("dropout"), shard=_kept_axis, random=True, kernel=_dropout,
+table.op("dropout", shape=_dropped, shard=_kept_axis, random=True, kernel=_dropout,
          tries=(((Spec((2, 3), float32), 0.4, 7, 1), {"whole": (4, 3), "start": (1, 0)}),),
          grad=(lambda g, b, c, d, whole, start: g.op("dropout", b, c, d, whole=whole, start=start),
                None, None, None))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gt.errors import NoElements
-from gt.ops.rules import real_part, reduced, without
+from gt.ops.rules import gradient_of, real_part, reduced, without
 from gt.ops.table import Kind, Rule, op
 from gt.spec import REPLICATE, Partial, Shard, Spec, bool_, float32, int64, uint8
 
@@ -101,8 +101,8 @@ op("mean", complex="analytic", shape=_mean, shard=_mean_rules, cut=_mean_piece, 
    grad=(lambda g, sa, axis, keepdims: g.op("spread", 1.0 / max(count(sa.shape, axis), 1), shape=sa.shape, axis=axis,
                                             keepdims=keepdims),))  # fmt: skip
 # The gradient of a sum: each element's part of the gradient, times a number if one is given.
-op("spread", complex="analytic", shape=lambda g, *scale, shape, axis, keepdims: Spec(shape, g.dtype), shard=_spread_rules,
-   view=True,
+op("spread", complex="analytic", shape=gradient_of("spread", lambda a, *scale, **settings: reduced(a, **settings)),
+   shard=_spread_rules, view=True,
    tries=(((Spec((4,), float32),), {"shape": (3, 4), "axis": (0,), "keepdims": False}),
           ((Spec((1, 4), float32), 0.5), {"shape": (3, 4), "axis": (0,), "keepdims": True})),
    kernel=lambda xp, g, *scale, shape, axis, keepdims: xp.broadcast_to(

@@ -125,6 +125,19 @@ def without(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     return tuple(d for i, d in enumerate(shape) if i not in axes)
 
 
+def gradient_of(name: str, forward: Callable[..., Spec]) -> Callable[..., Spec]:
+    """The shape rule of a gradient for a tensor of `shape`, where the gradient has to have the spec of the result of `forward`,
+    the shape rule of the op."""
+
+    def rule(g: Spec, *rest: Operand, shape: Shape, **settings: Any) -> Spec:
+        made = Spec(shape, g.dtype)
+        if (want := forward(made, *rest, **settings)) != g:
+            raise ArgumentError(f"{name} of {made.shape}: expected a gradient of {want.shape}, got {g.shape}")
+        return made
+
+    return rule
+
+
 def reduced(a: Spec, *, axis: tuple[int, ...], keepdims: bool, **_: object) -> Spec:
     return Spec(without(a.shape, axis, keepdims), a.dtype)
 

@@ -9,7 +9,7 @@ import torch
 
 from gt.errors import LinAlgError
 from gt.ops import TABLE, infer
-from gt.spec import DTYPES, Spec, float32
+from gt.spec import DTYPES, Spec, float32, int64
 from gt.testing import samples
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.kernels import OWN
@@ -26,7 +26,9 @@ def engine(request):
 def loaded(engine, value):
     array = np.ascontiguousarray(value).reshape(np.shape(value))
     spec = Spec(array.shape, next(d for d in DTYPES if d.name == array.dtype.name))
-    return engine.load(memoryview(array.reshape(-1).view(np.uint8)), spec, True) if array.size else array
+    if not array.size:
+        return torch.from_numpy(array) if engine is PYTORCH else array
+    return engine.load(memoryview(array.reshape(-1).view(np.uint8)), spec, True)
 
 
 def run(engine, name, *operands, **statics):
@@ -117,7 +119,8 @@ def test_class_numbers_of_a_gradient_are_in_range(target, g):
 
 
 CHECKED = ("attention_grad", "batch_norm_grad", "group_norm_grad", "layer_norm_grad", "rms_norm_grad", "conv_weight_grad",
-           "cross_entropy_grad", "index_select_grad")  # fmt: skip
+           "cross_entropy_grad", "embedding_grad", "gather_grad", "index_grad", "index_select_grad",
+           "linear_weight_grad", "diagonal_grad", "pow_grad", "spread", "dropout", "conv_transpose")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -132,6 +135,31 @@ def test_operands_of_gradients_have_the_shapes_of_the_forward_pass(name):
                 other = Spec(tuple(d + 1 for d in spec.shape), spec.dtype)
                 with pytest.raises((ValueError, TypeError)):
                     infer(TABLE[name], (*ins[:i], other, *ins[i + 1 :]), statics)
+
+
+def test_weights_of_counts_are_as_many(engine):
+    with pytest.raises(ValueError, match="as many weights"):
+        run(engine, "bincount", np.zeros(7, np.int64), np.ones(6, np.float32), size=4)
+
+
+@pytest.mark.parametrize("shape", ((0, 5), (2, 0, 5, 1), (0,)))
+def test_no_indices_gather_nothing_and_add_nothing(engine, shape):
+    """They need not have the tensor's axes, in PyTorch either."""
+    a, none = np.ones((4, 3, 5), np.float32), np.zeros(shape, np.int64)
+    assert (
+        tuple(run(engine, "gather", a, none, axis=0).shape)
+        == shape
+        == tuple(torch.ones(4, 3, 5).gather(0, torch.tensor(none)).shape)
+    )
+    gradient = run(engine, "gather_grad", np.zeros(shape, np.float32), none, shape=(4, 3, 5), axis=0)
+    assert tuple(gradient.shape) == (4, 3, 5) and not np.asarray(gradient).any()
+
+
+def test_an_index_has_an_array_for_each_of_its_axes():
+    a, picks = Spec((4, 3, 5), float32), Spec((2,), int64)
+    for axes in ((3,), (0, 0), (2, 0), (0, 1)):
+        with pytest.raises(IndexError):
+            infer(TABLE["index"], (a, *[picks] * (1 if axes == (0, 1) else len(axes))), (axes,))
 
 
 def test_a_recurrent_gradient_ignores_what_a_call_on_other_shapes_saved():
