@@ -17,7 +17,7 @@ from gt.program.wire import TraceDef
 from gt.spec import Spec
 from gt.worker.engine import Engine
 from gt.worker.engine.host_copy import HostCopy
-from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable, Ready
+from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable, Ready, Turns
 from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
 from gt.worker.programs.ticks import Ticks
 from gt.worker.programs.units import Unit
@@ -142,7 +142,7 @@ class ClientValues:
 
     __slots__ = (
         "client",
-        "over",
+        "turns",
         "ticks",
         "table",
         "specs",
@@ -167,9 +167,9 @@ class ClientValues:
         "over_quota",
     )
 
-    def __init__(self, client: str = "", over: Callable[[], bool] | None = None, ticks: Ticks | None = None) -> None:
+    def __init__(self, client: str = "", turns: Turns | None = None, ticks: Ticks | None = None) -> None:
         self.client = client
-        self.over = over  # whether the client's turn is over and others wait
+        self.turns = turns  # which may preempt programs
         self.ticks = ticks  # told of the ends of instructions inside of programs
         self.table: dict[int, Any] = {}
         self.specs: dict[int, Spec | None] = {}  # of the tensors in the table, and of some freed ones
@@ -223,7 +223,7 @@ class ClientValues:
             self.kinds[trace.number], self.has_sharded = (TRACE, sharded.code, sharded), True
             return
         ready = {n: r for n, (_, _, r) in known.items()}
-        executable = Executable(program, ready, engine, compile, say, self.warn, show=show, over=self.over, ticks=self.ticks)
+        executable = Executable(program, ready, engine, compile, say, self.warn, show=show, turns=self.turns, ticks=self.ticks)
         self.kinds[trace.number] = (TRACE, executable.run, executable)
 
     def _kind(self, number: int) -> Kind | None:

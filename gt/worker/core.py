@@ -243,7 +243,7 @@ class Worker:
         """A client's values, created at its first message."""
         found = self.spaces.get(client)
         if found is None:
-            found = self.spaces[client] = ClientValues(client, self.executor.turn_is_over, self.executor.ticks)
+            found = self.spaces[client] = ClientValues(client, self.executor, self.executor.ticks)
         return found
 
     def run(self, run: Run) -> list[Mail]:

@@ -14,7 +14,7 @@ from gt.worker.client_values import ClientValues
 from gt.worker.collectives.mail import Collectives
 from gt.worker.executor import InstructionExecutor
 from gt.worker.programs.compile import COLLECTIVE, Ready
-from gt.worker.refusals import RefusedKind, check_results
+from gt.worker.refusals import RefusedKind
 from gt.worker.segments import Memory
 
 
@@ -70,7 +70,7 @@ class Definitions:
             made = kernel(*operands)
             if ready.watched is kernel:  # checked before: a program that was prepared earlier still calls this function
                 return made
-            check_results(ready, made)
+            ready.check(made)
             ready.watched, kinds = kernel, spaces[client].kinds
             if number in kinds and kinds[number][2] is ready:
                 kinds[number] = (ready.form, kernel, ready)

@@ -48,6 +48,10 @@ class InstructionExecutor:
         """Whether to preempt a program."""
         return self.turn is not None and self.turn.over()
 
+    def shared(self) -> bool:
+        """Whether other clients are connected: only then are programs of less than a turn preempted."""
+        return self.turn is not None and self.turn.several
+
     def run(self, values: ClientValues, rest: Code, stopped: Preempted | None = None, length: int = LIGHT + 1) -> None:
         """Execute the rest of a run of so many instructions, beginning with the one at which it was stopped. In a short run
         only large kernels and traces look whether the turn is over."""

@@ -8,7 +8,6 @@ from typing import Any
 from gt.errors import ProtocolError
 from gt.program.code import Form
 from gt.program.wire import TraceDef
-from gt.spec import bfloat16
 from gt.transport.messages import Done, Failed, Mail, Run
 from gt.worker.programs.compile import TRACE, expected
 
@@ -49,16 +48,6 @@ def mismatched_operand(ready: Any, ins: tuple, specs: dict[int, Any]) -> Protoco
     """The error of an instruction whose operands do not have the specs of its kind."""
     found = [specs.get(ins[i]) for i in ready.tensor_positions if i < len(ins)]
     return ProtocolError(f"{ready.title} expected operands {list(ready.specs)}, got {found}")
-
-
-def check_results(ready: Any, made: Any) -> None:
-    """Raise if a kernel's results do not have its kind's shapes and dtypes: a faulty client may send settings that the kernel
-    and the shape rule interpret differently, and later kernels rely on the rule."""
-    for spec, array in zip(ready.results, (made,) if ready.result_count == 1 else made):
-        if tuple(array.shape) != spec.shape:
-            raise ProtocolError(f"{ready.kind}: expected a result of shape {spec.shape}, got {tuple(array.shape)}")
-        if (dtype := str(array.dtype).removeprefix("torch.")) != spec.dtype.name and spec.dtype is not bfloat16:
-            raise ProtocolError(f"{ready.kind}: expected a result of {spec.dtype.name}, got {dtype}")
 
 
 def check_numbers(ready: Any, ins: tuple) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gt.worker.fair_queue import SLICE
 
+ALONE = 4 * SLICE  # seconds of a turn while no other client is connected: the first message of a new one waits no longer
 LOOK = 0.00025  # seconds after which a turn ends for a previously idle client, if several are connected
 LIGHT = 128  # instructions on small tensors that are executed between two reads of the clock
 LARGE = 1 << 14  # elements of an operand or a result from which a kernel counts as large: the clock is read before each;
@@ -38,10 +39,12 @@ class Turn:
         self.starts: Callable[[], None] | None = None  # called before its first kernel that may take long, then None
 
     def begin(self, now: float, several: bool = False, starts: Callable[[], None] | None = None) -> None:
-        self.end, self.starts = now + SLICE, starts
-        self.several = several
-        self.look = now + LOOK if several else self.end
-        self.fresh = True
+        self.several, self.starts, self.fresh = several, starts, True
+        self._slice(now)
+
+    def _slice(self, now: float) -> None:
+        self.end = now + (SLICE if self.several else ALONE)
+        self.look = now + LOOK if self.several else self.end
 
     def start(self) -> None:
         """A call of a program, a large kernel or a collective is about to be executed, or a wait for the device."""
@@ -66,6 +69,5 @@ class Turn:
             return self.newcomer()
         if self.others():
             return True
-        self.end = now + SLICE
-        self.look = now + LOOK if self.several else self.end
+        self._slice(now)
         return False

@@ -45,14 +45,14 @@ def worker(request: Any) -> Worker:
 def begin(worker: Worker, times: int) -> list[Mail]:
     clock = iter(range(10**6))
     worker.executor.turn = Turn(lambda: next(clock) * 0.0011, Others(times))  # a turn lasts until the clock was looked at twice
-    worker.executor.turn.begin(0.0)
+    worker.executor.turn.begin(0.0, several=True)
     gets = (Fetch(7, 5, WIDE, (0, 0), (N, N)),)
     return worker.handle(Mail(DISPATCHER, Run("c", 1, (FULL, ADD), [(1, 1, 0.5), (9, 5, 1)], gets, traces=(TRACE,))))
 
 
 def go_on(worker: Worker) -> list[Mail]:
     assert worker.executor.turn is not None
-    worker.executor.turn.begin(0.0)
+    worker.executor.turn.begin(0.0, several=True)
     return worker.go_on("c")
 
 
@@ -109,7 +109,7 @@ def test_memory_of_a_run_that_was_left_is_moved_and_found_again(worker: Worker, 
     worker.host.limit(16 << 20, 1 << 30)  # four such arrays
     clock = iter(range(10**6))
     worker.executor.turn = Turn(lambda: next(clock) * 0.0011, Others(times))
-    worker.executor.turn.begin(0.0)
+    worker.executor.turn.begin(0.0, several=True)
     made, worker.host.always = worker.host.always, False
     code = [(1, n, float(n)) for n in (1, 2)] + [(2, 3, 1, 2), (9, 5, 3), (2, 6, 1, 5)]  # 6 is 1 + 4 (1 + 2)
     gets = (Fetch(7, 6, WIDE, (0, 0), (N, N)),)

@@ -19,7 +19,7 @@ from gt.worker.engine.torch.device_time import DeviceTime
 from gt.worker.fair_queue import SLICE, FairQueue
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.serve import TURNS, Shell
-from gt.worker.turns import LIGHT, LOOK, Turn
+from gt.worker.turns import ALONE, LIGHT, LOOK, Turn
 
 
 class Turns:
@@ -57,7 +57,8 @@ def test_a_turn_makes_room_for_who_was_idle_before_its_slice_is_over() -> None:
     turn = Turn(lambda: now[0], lambda: others[0], newcomer=lambda: came[0])
     for several, at, idle, full, want in [
         (True, LOOK / 2, True, True, False), (True, 1.1 * LOOK, True, False, True), (True, 1.1 * LOOK, False, True, False),
-        (False, 1.1 * LOOK, True, True, False), (False, 1.1 * SLICE, False, True, True),
+        (False, 1.1 * LOOK, True, True, False), (False, 1.1 * SLICE, False, True, False),
+        (False, 1.1 * ALONE, False, True, True),
         (True, 1.1 * SLICE, True, False, False),
     ]:  # fmt: skip
         now[0], came[0], others[0] = 0.0, idle, full

@@ -336,7 +336,7 @@ def test_a_run_is_left_when_its_turn_is_over_and_gone_on_with() -> None:
     worker, now, others = Worker(make("numpy")), [0.0], [True]
     worker.handle(Mail(DISPATCHER, Welcome("w0", 0)))
     worker.executor.turn = Turn(lambda: now[0], lambda: others[0])
-    worker.executor.turn.begin(now[0])
+    worker.executor.turn.begin(now[0], several=True)
     big = (F, 256, 256)
     kinds = (FULL, EXP, KindDef(7, "full", ((-3,),), ((256, 256), F)), KindDef(8, "mul", (big, (-3,)), ()))
     code = [(7, 1, 1.0), *[(8, i + 1, i, 2.0) for i in range(1, 5)], (1, 9, 0.0), (3, 10, 9)]
@@ -352,17 +352,17 @@ def test_a_run_is_left_when_its_turn_is_over_and_gone_on_with() -> None:
 
     worker.engine.kernel = slow
     assert run(worker, code, 10, kinds=kinds) == [] and worker.unfinished("c")
-    worker.executor.turn.begin(now[0])
+    worker.executor.turn.begin(now[0], several=True)
     assert run(worker, [(1, 1, 3.0)], 1, client="d", kinds=(FULL,))[0].message.ticket == 101, "another client is served"
     turns = 0
     while worker.unfinished("c"):
-        worker.executor.turn.begin(now[0])
+        worker.executor.turn.begin(now[0], several=True)
         out = worker.go_on("c")
         turns += 1
     assert turns >= 3 and value(out[0]).tolist() == [[1.0, 1.0], [1.0, 1.0]]
     assert worker.spaces["c"].table[5][0, 0] == 16.0, "each instruction was executed once"
     others[0] = False
-    worker.executor.turn.begin(now[0])
+    worker.executor.turn.begin(now[0], several=True)
     assert len(run(worker, [*code, *[(FREE, i) for i in (1, 2, 3, 4, 5, 9)]], 10, kinds=())) == 1, "alone, it goes to its end"
 
 

@@ -29,14 +29,14 @@ class KernelTable:
     list of their results."""
 
     def __init__(
-        self, kernels: Mapping[int, Callable], over: Mapping[int, Callable] = NONE,
+        self, kernels: dict[int, Callable], over: Mapping[int, Callable] = NONE,
         fused: Callable[[Kind], Callable | None] | None = None,
     ) -> None:  # fmt: skip
         self.kernels, self.over, self.fused = kernels, over, fused
 
     def kernel(self, ins: Instruction) -> tuple[str, Any]:
         """The name and the kernel of an instruction."""
-        name = f"k{ins.number}".replace("-", "_")  # the dispatcher's own kinds have negative numbers
+        name = kernel_name(ins.number)
         if ins.parts:
             assert self.fused is not None, "a program with fused updates needs fused kernels"
             return f"all_{name}", self.fused(ins.kind)
@@ -59,6 +59,11 @@ class KernelTable:
 
     def result(self, name: str) -> str:
         return name
+
+
+def kernel_name(number: int) -> str:
+    """The global of a program that has the kernel of a kind."""
+    return f"k{number}".replace("-", "_")  # the dispatcher's own kinds have negative numbers
 
 
 def straight_line(

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from functools import cached_property, partial
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.ops.estimate import estimated_seconds
-from gt.program import Hole, Program
+from gt.program import Hole, Instruction, Program
 from gt.program.code import Form, by_result
-from gt.spec import Spec
+from gt.spec import Spec, bfloat16
 from gt.worker.engine import Engine
-from gt.worker.programs.codegen import KernelTable, PausePoints, straight_line
+from gt.worker.fair_queue import SLICE
+from gt.worker.programs.codegen import KernelTable, PausePoints, kernel_name, straight_line
+from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
 from gt.worker.programs.passes.unused import without_unused
@@ -62,6 +65,15 @@ class Ready:
     def title(self) -> str:
         """Its name in messages."""
         return str(self.kind)
+
+    def check(self, made: Any) -> None:
+        """Raise if a kernel's results do not have its kind's shapes and dtypes: a faulty client may send settings that the
+        kernel and the shape rule interpret differently, and later kernels rely on the rule."""
+        for spec, array in zip(self.results, (made,) if self.result_count == 1 else made):
+            if tuple(array.shape) != spec.shape:
+                raise ProtocolError(f"{self.kind}: expected a result of shape {spec.shape}, got {tuple(array.shape)}")
+            if (dtype := str(array.dtype).removeprefix("torch.")) != spec.dtype.name and spec.dtype is not bfloat16:
+                raise ProtocolError(f"{self.kind}: expected a result of {spec.dtype.name}, got {dtype}")
 
     def stats(self) -> dict[str, float]:
         return {}
@@ -123,6 +135,13 @@ def pauses(program: Program) -> frozenset[int]:
     return frozenset(found)
 
 
+class Turns(Protocol):
+    """The turns of clients on this worker, which may preempt a program."""
+
+    def turn_is_over(self) -> bool: ...
+    def shared(self) -> bool: ...
+
+
 class Executable:
     """A program on this worker: its straight-line function, and, once it is hot, a faster form if the engine has one. `compile`
     requests a compiled form; `say` is called with lines about it, `warn` with the reason why the user's `compile: true` is not
@@ -136,11 +155,12 @@ class Executable:
     def __init__(
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
         say: Callable[..., None] = _silent, warn: Callable[[str], None] = _silent, plain: str = "",
-        show: Callable[[str, Program], None] = _unseen, over: Callable[[], bool] | None = None, ticks: Ticks | None = None,
+        show: Callable[[str, Program], None] = _unseen, turns: Turns | None = None, ticks: Ticks | None = None,
     ) -> None:  # fmt: skip
         self.program, self.kinds, self.engine, self.say, self.warn, self.show = program, kinds, engine, say, warn, show
-        self.number, self.over, self.ticks = program.number, over, ticks or Ticks()
+        self.number, self.turns, self.ticks = program.number, turns, ticks or Ticks()
         self.pauses: frozenset[int] = frozenset()  # its pause points
+        self.slices = False  # whether it takes more than a turn: then it is preempted even for clients that are yet to connect
         self.compile = compile or program.compile
         encoding = self.encoding = Form.of_call(len(program.results), program.inputs, program.holes)
         self.result_count, self.inputs, self.tensor_positions = encoding.result_count, program.inputs, encoding.tensor_positions
@@ -172,25 +192,49 @@ class Executable:
         self.stage("as received", self.program)
         program = self.stage("without unused ops", self.executed)
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
+        if engine.device == "cpu":  # elsewhere the recorded form does so
+            program = self.stage("constants folded", fold_constants(program, self._constant))
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function
         self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
-        if self.over is not None and engine.device == "cpu":  # on other devices kernels are only launched here
+        if self.turns is not None and engine.device == "cpu":  # on other devices kernels are only launched here
             self.pauses = pauses(program)
-        return self._straight_line()
+            self.slices = sum(ins.seconds for ins in program.instructions) > SLICE
+        return straight_line(program, self.kernels)
 
-    def _straight_line(self, ticked: Ticked | None = None) -> Callable[..., Any]:
-        points = PausePoints(self.over, self.pauses) if self.over and self.pauses else None
+    def _constant(self, ins: Instruction, known: dict[int, Any]) -> tuple[Any, ...] | None:
+        """The results of an instruction that are the same in every call. It uses only the shape of unknown operands."""
+        ready, load = self.kinds[ins.number], self.engine.load
+        operands = [
+            o if type(spec) is not Spec else known[o] if o in known else load(memoryview(bytes(spec.nbytes)), spec, True)
+            for o, spec in zip(ins.operands, ins.kind.ins)
+        ]
+        try:
+            with self.engine.threads or nullcontext():
+                made = ready.run(*operands)
+            ready.check(made)
+        except Exception:  # a kernel may raise anything: each call of the program raises it, too, and marks its results
+            return None
+        return tuple(made) if len(ins.results) > 1 else (made,)
+
+    def _pausing(self, ticked: Ticked | None = None) -> Callable[..., Any]:
+        points = PausePoints(self.turns.turn_is_over, self.pauses) if self.turns and self.pauses else None
         return straight_line(self.lowered, self.kernels, pauses=points, ticked=ticked)
 
     @cached_property
+    def pausing(self) -> Callable[..., Any]:
+        """The straight-line function with pause points."""
+        return self._pausing()
+
+    @cached_property
     def timed(self) -> Callable[..., Any]:
-        """The straight-line function with the end of each instruction told."""
-        return self._straight_line(Ticked.of(self.ticks, self.program))
+        """The straight-line function with pause points, and with the end of each instruction told."""
+        return self._pausing(Ticked.of(self.ticks, self.program))
 
     def is_form(self, code: CodeType) -> bool:
-        """Whether this is the code of its straight-line function."""
-        return code is self.function.__code__ or "timed" in self.__dict__ and code is self.timed.__code__
+        """Whether this is the code of one of its straight-line functions."""
+        made = (self.__dict__.get(name) for name in ("function", "pausing", "timed"))
+        return any(form is not None and code is form.__code__ for form in made)
 
     @cached_property
     def growth(self) -> int:
@@ -212,17 +256,27 @@ class Executable:
     def run(self, table: dict[int, Any], ins: tuple) -> None:
         """A call: inputs from the table, results into it."""
         self.calls += 1
+        if self.calls == 2:
+            self._bind_checked()
         if self.faster is not None and self.faster.run(table, ins):
             return
         encoding = self.encoding
         arrays = [table[i] for i in ins[encoding.inputs]]
         for i in self.dies:
             del table[ins[i]]
-        made = (self.function if self.ticks.note is None else self.timed)(arrays, *ins[encoding.given])
-        if self.pauses:
-            self._advance(made, table, ins)
+        given, timed = ins[encoding.given], self.ticks.note is not None
+        if self.pauses and (timed or self.slices or self.turns is not None and self.turns.shared()):
+            self._advance((self.timed if timed else self.pausing)(arrays, *given), table, ins)
         else:
-            table.update(by_result(ins, made))
+            table.update(by_result(ins, (self.timed if timed else self.function)(arrays, *given)))
+
+    def _bind_checked(self) -> None:
+        """Call the kernels whose first results were checked without that check: as each kernel evicts the caches, one more
+        Python call before it takes about a microsecond."""
+        checked = {n: r.watched for n, r in self.kinds.items()}
+        names = self.function.__globals__
+        names.update({name: kernel for n, kernel in checked.items() if (name := kernel_name(n)) in names})
+        self.kernels.kernels.update(checked)
 
     def _advance(self, program: Generator[None, None, tuple[Any, ...]], table: dict[int, Any], ins: tuple) -> None:
         """Run to the end, or until other clients wait: its intermediate values are then held by the generator alone."""

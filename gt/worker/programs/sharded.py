@@ -125,7 +125,7 @@ class ShardedTrace:
             self.say,
             self.space.warn,
             show=self.show,
-            over=self.space.over,
+            turns=self.space.turns,
             ticks=self.space.ticks,
         )
         executable.source = "segment"

@@ -9,11 +9,13 @@ from typing import Any
 from gt.program import Instruction, Program
 
 SMALL = 1 << 20  # most bytes of a folded constant
+MOST = 1 << 24  # most bytes of all constants of a program, which no quota counts
 
 
-def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, Any]], tuple]) -> Program:
+def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, Any]], tuple | None]) -> Program:
     """Replace creation ops of constant numbers, and ops on their results, by constants. Results of the program and operands of
-    updates are left out, as they are overwritten. `evaluate(instruction, constants so far)` computes one."""
+    updates are left out, as they are overwritten. `evaluate(instruction, constants so far)` computes the results of one, or
+    returns None to leave it in the program."""
     taken = set(program.results)
     for ins in program.instructions:
         if ins.op.updates:
@@ -21,12 +23,16 @@ def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, 
     found: dict[int, Any] = {}
     body: list[Instruction] = []
     loose: list[int] = []  # values freed by folded instructions before the first remaining one
+    total = 0
     for ins in program.instructions:
-        if not _constant(ins, taken, found):
+        nbytes = total + sum(spec.nbytes for spec in ins.made)
+        made = evaluate(ins, found) if nbytes <= MOST and _constant(ins, taken, found) else None
+        if made is None:
             body.append(replace(ins, frees=(*loose, *ins.frees)) if loose else ins)
             loose = []
             continue
-        found.update(zip(ins.results, evaluate(ins, found)))
+        total = nbytes
+        found.update(zip(ins.results, made))
         if body:
             body[-1] = replace(body[-1], frees=(*body[-1].frees, *ins.frees))
         else:
