@@ -22,6 +22,8 @@ from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
 from gt.worker.programs.ticks import Ticks
 from gt.worker.programs.units import Unit
 
+CONSTANTS = 1 << 24  # most bytes of constants in all programs of a client, which no quota counts
+
 
 class Broken:
     """In place of a tensor that could not be computed: the first cause."""
@@ -223,8 +225,23 @@ class ClientValues:
             self.kinds[trace.number], self.has_sharded = (TRACE, sharded.code, sharded), True
             return
         ready = {n: r for n, (_, _, r) in known.items()}
-        executable = Executable(program, ready, engine, compile, say, self.warn, show=show, turns=self.turns, ticks=self.ticks)
+        executable = Executable(
+            program,
+            ready,
+            engine,
+            compile,
+            say,
+            self.warn,
+            show=show,
+            turns=self.turns,
+            ticks=self.ticks,
+            constants=self.room_for_constants(),
+        )
         self.kinds[trace.number] = (TRACE, executable.run, executable)
+
+    def room_for_constants(self) -> int:
+        """Bytes of constants that another program may have."""
+        return CONSTANTS - sum(ready.constant_bytes for _, _, ready in self.kinds.values() if isinstance(ready, Executable))
 
     def _kind(self, number: int) -> Kind | None:
         """The kind of this number, if it is defined and usable in programs."""

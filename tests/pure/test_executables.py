@@ -10,6 +10,7 @@ import pytest
 from gt.program.wire import TraceDef
 from gt.spec import float32
 from gt.transport.messages import KindDef, Mail, Run, Welcome
+from gt.worker import client_values
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER
@@ -62,6 +63,21 @@ def test_what_is_the_same_in_every_call_is_computed_once() -> None:
         worker.handle(Mail(DISPATCHER, Run("c", 2 + call, (), [(9, 20, 21, 1)])))
         table = worker.spaces["c"].table
         assert table[20] == 12.0 and table[21].tolist() == [[1.5, 1.5], [1.5, 1.5]]
+
+
+def test_a_client_s_programs_hold_few_bytes_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_values, "CONSTANTS", 3 << 20)
+    add = KindDef(2, "add", (BIG, BIG), ())
+    traces = tuple([TraceDef(10 + n, 1, [(1, 2, float(n)), (2, 3, 1, 2)], (3,)) for n in range(5)])
+    worker = Worker(make("numpy"))
+    worker.handle(Mail(DISPATCHER, Welcome("w", 0)))
+    worker.handle(Mail(DISPATCHER, Run("c", 1, (FULL, add), [(1, 1, 1.0), (14, 2, 1)], traces=traces)))
+    programs = [worker.spaces["c"].kinds[10 + n][2] for n in range(5)]
+    assert [len(p.lowered.constants) for p in programs] == [1, 1, 1, 0, 0]
+    assert worker.spaces["c"].table[2][0, 0] == 5.0
+    worker.handle(Mail(DISPATCHER, Run("c", 2, (), [], drops=(10,))))
+    worker.handle(Mail(DISPATCHER, Run("c", 3, (), [], traces=(TraceDef(20, 1, traces[0].body, (3,)),))))
+    assert len(worker.spaces["c"].kinds[20][2].lowered.constants) == 1, "a dropped program makes room"
 
 
 def test_a_constant_that_cannot_be_computed_fails_in_each_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,8 @@ class Executable:
     """A program on this worker: its straight-line function, and, once it is hot, a faster form if the engine has one. `compile`
     requests a compiled form; `say` is called with lines about it, `warn` with the reason why the user's `compile: true` is not
     obeyed, `show` with the result of each pass; `stages` keeps these. `plain` is the reason why there must be no faster form.
-    `source` is its origin: a trace, a unit, or a segment of a trace between collectives."""
+    `source` is its origin: a trace, a unit, or a segment of a trace between collectives. `constants` is the maximum of bytes of
+    its constants, which no quota counts."""
 
     source = "trace"
 
@@ -156,6 +157,7 @@ class Executable:
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
         say: Callable[..., None] = _silent, warn: Callable[[str], None] = _silent, plain: str = "",
         show: Callable[[str, Program], None] = _unseen, turns: Turns | None = None, ticks: Ticks | None = None,
+        constants: int = 0,
     ) -> None:  # fmt: skip
         self.program, self.kinds, self.engine, self.say, self.warn, self.show = program, kinds, engine, say, warn, show
         self.number, self.turns, self.ticks = program.number, turns, ticks or Ticks()
@@ -177,7 +179,7 @@ class Executable:
         self.results = tuple(held[r] for r in program.results)
         self.limits = tuple(dict.fromkeys(_limits_of_call(program, encoding)))
         self.stages: dict[str, Program] = {}
-        self.function = self._function()
+        self.function = self._function(constants)
         self.calls = 0
         self.failed: str = ""  # why the faster form failed, if one was tried
         self.faster: Any = engine.faster(self) if not plain else None
@@ -186,14 +188,14 @@ class Executable:
         if program.compile and self.faster is None:
             self.give_up(plain or f"the {engine.name} engine compiles nothing")
 
-    def _function(self) -> Callable[..., Any]:
+    def _function(self, constants: int) -> Callable[..., Any]:
         engine, kinds = self.engine, self.kinds
         over = {n: kernel for n, r in kinds.items() if (kernel := engine.over(r.kind)) is not None}
         self.stage("as received", self.program)
         program = self.stage("without unused ops", self.executed)
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         if engine.device == "cpu":  # elsewhere the recorded form does so
-            program = self.stage("constants folded", fold_constants(program, self._constant))
+            program = self.stage("constants folded", fold_constants(program, self._constant, constants))
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function
         self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
@@ -235,6 +237,12 @@ class Executable:
         """Whether this is the code of one of its straight-line functions."""
         made = (self.__dict__.get(name) for name in ("function", "pausing", "timed"))
         return any(form is not None and code is form.__code__ for form in made)
+
+    @cached_property
+    def constant_bytes(self) -> int:
+        """Bytes of its constants."""
+        specs = self.program.specs
+        return sum(max(specs[v].nbytes, LEAST) for v in self.lowered.constants)
 
     @cached_property
     def growth(self) -> int:

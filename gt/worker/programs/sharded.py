@@ -127,6 +127,7 @@ class ShardedTrace:
             show=self.show,
             turns=self.space.turns,
             ticks=self.space.ticks,
+            constants=self.space.room_for_constants(),
         )
         executable.source = "segment"
         self.space.kinds[number] = (TRACE, executable.run, executable)

@@ -9,13 +9,15 @@ from typing import Any
 from gt.program import Instruction, Program
 
 SMALL = 1 << 20  # most bytes of a folded constant
-MOST = 1 << 24  # most bytes of all constants of a program, which no quota counts
+MOST = 1 << 24  # most bytes of all constants of a program
 
 
-def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, Any]], tuple | None]) -> Program:
+def fold_constants(
+    program: Program, evaluate: Callable[[Instruction, dict[int, Any]], tuple | None], most: int = MOST
+) -> Program:
     """Replace creation ops of constant numbers, and ops on their results, by constants. Results of the program and operands of
     updates are left out, as they are overwritten. `evaluate(instruction, constants so far)` computes the results of one, or
-    returns None to leave it in the program."""
+    returns None to leave it in the program. `most` is the maximum of bytes of all constants."""
     taken = set(program.results)
     for ins in program.instructions:
         if ins.op.updates:
@@ -26,7 +28,7 @@ def fold_constants(program: Program, evaluate: Callable[[Instruction, dict[int, 
     total = 0
     for ins in program.instructions:
         nbytes = total + sum(spec.nbytes for spec in ins.made)
-        made = evaluate(ins, found) if nbytes <= MOST and _constant(ins, taken, found) else None
+        made = evaluate(ins, found) if nbytes <= most and _constant(ins, taken, found) else None
         if made is None:
             body.append(replace(ins, frees=(*loose, *ins.frees)) if loose else ins)
             loose = []
