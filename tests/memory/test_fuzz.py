@@ -11,7 +11,7 @@ import gt
 from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.stream import Stream
 from gt.dispatcher.tables import Entry, KindPlans
-from gt.errors import ProtocolError
+from gt.errors import ProtocolError, RemoteError
 from gt.spec import float32
 from gt.testing import fuzz
 from gt.testing.fuzz import Fuzz, noise, runs
@@ -62,7 +62,8 @@ def test_the_fuzzer_notices_collectives_that_overtake_one_another(
     sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FairQueue, "_can_begin", lambda self, share: bool(share.messages))
-    with pytest.raises(AssertionError, match="a worker waits|out of step"):
+    found = "a worker waits|out of step|expected worker .* at the same collective"  # the last one by a bystander's read
+    with pytest.raises((AssertionError, RemoteError), match=found):
         Fuzz(1, 2, sessions=sessions, scheduled=True).run(300)
 
 
