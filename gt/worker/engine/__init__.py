@@ -3,10 +3,11 @@ makes the engine of a name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from gt.ops import Kind
+from gt.program import Instruction
 from gt.spec import Spec
 from gt.worker.engine.host_copy import HostCopy
 
@@ -44,6 +45,16 @@ class Engine(Protocol):
     def update(self, kind: Kind) -> Callable[..., Any] | None:
         """A kernel for many updates whose operands die with them, which may overwrite the operands: it takes a list of each
         update's operands, and returns a list of their results. None if there is none."""
+
+    def alike(self, ins: Instruction) -> Hashable:
+        """Instructions for which this is the same can run as a list; None for one that cannot."""
+
+    def half(self, ins: Instruction) -> tuple[Hashable, bool] | None:
+        """The key of a pair of instructions that can run as one, and which of the two this is; None if it is of no pair."""
+
+    def many(self, kind: Kind) -> Callable[..., Any] | None:
+        """The kernel of an instruction of several parts, the last of which is of this kind: as `update`, or of a list or a
+        pair."""
 
     def faster(self, program: Any) -> Any:
         """A faster form of a program (an object with `run(table, call) -> bool`, whether it ran, and `stats()`), or None."""

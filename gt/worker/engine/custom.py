@@ -78,6 +78,13 @@ class CustomEngine(HostDevice):
     def update(self, kind: Kind) -> None:
         return None
 
+    many = update
+
+    def alike(self, ins: Any) -> None:
+        return None
+
+    half = alike
+
     def over(self, kind: Kind) -> None:
         return None
 

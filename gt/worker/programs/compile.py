@@ -20,6 +20,7 @@ from gt.worker.engine import Engine
 from gt.worker.fair_queue import SLICE
 from gt.worker.programs.codegen import KernelTable, PausePoints, kernel_name, straight_line
 from gt.worker.programs.passes.constants import fold_constants
+from gt.worker.programs.passes.fuse_lists import fuse_lists, fuse_pairs
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
 from gt.worker.programs.passes.unused import without_unused
@@ -196,9 +197,11 @@ class Executable:
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         if engine.device == "cpu":  # elsewhere the recorded form does so
             program = self.stage("constants folded", fold_constants(program, self._constant, constants))
+            program = self.stage("pairs fused", fuse_pairs(program, engine.half))
+            program = self.stage("lists fused", fuse_lists(program, engine.alike))
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function
-        self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.update)
+        self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.many)
         if self.turns is not None and engine.device == "cpu":  # on other devices kernels are only launched here
             self.pauses = pauses(program)
             self.slices = sum(ins.seconds for ins in program.instructions) > SLICE

@@ -75,7 +75,7 @@ def _instructions(
     failed: list[tuple] = []
     code: list[tuple] = []
     for n, instruction in enumerate(program.instructions[first:]):
-        overwrote = begun and n == 0 and (instruction.in_place or bool(instruction.parts))
+        overwrote = begun and n == 0 and (instruction.in_place or instruction.op.updates)
         (failed if overwrote else code).extend(codes(instruction))
         code += [free(id_of(v)) for v in instruction.frees if v not in lasting]
     ended = [i + 1 for i in program.dying] + list(program.constants)

@@ -7,7 +7,7 @@ one are copied away."""
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import is_, itemgetter
 from typing import Any
@@ -17,14 +17,14 @@ import torch
 
 from gt.garbage import uncollected
 from gt.ops import Kind
-from gt.program import Instruction, Program
+from gt.program import Program
 from gt.program.code import by_result
-from gt.spec import Spec
 from gt.worker.engine.torch import checking
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.graph_images import images_last, is_packed, layout, on_images
 from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
-from gt.worker.engine.torch.kernels import GATHERED, LISTED
+from gt.worker.engine.torch.kernels import GATHERED
+from gt.worker.engine.torch.lists import alike, of_list
 from gt.worker.engine.torch.recordings import GraphRecording, copy, lent
 from gt.worker.engine.torch.side_stream import SideStream, constant
 from gt.worker.programs.codegen import NONE, KernelTable, straight_line
@@ -338,18 +338,7 @@ def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
 
 def of_many(kind: Kind) -> Callable[..., Any] | None:
     """A fused kernel for updates, or for a list of instructions that are alike."""
-    return where_it_lies(kind) or partial(LISTED[kind.row.name].run, **kind.settings)
-
-
-def alike(ins: Instruction) -> Hashable:
-    """Instructions for which this is the same can run as a list; None for one that cannot."""
-    listed, kind = LISTED.get(ins.op.name), ins.kind
-    if listed is None or ins.holes or not listed.fits(kind):
-        return None
-    _, *others = zip(ins.operands, kind.ins)
-    same = tuple(operand for operand, spec in others if type(spec) is not Spec or not spec.ndim)
-    settings = tuple(value for name, value in kind.settings.items() if name != "axis")  # all axes
-    return ins.op.name, kind.outs[0].dtype.name, settings, same
+    return where_it_lies(kind) or of_list(kind)
 
 
 def _held(at: torch.device) -> int:

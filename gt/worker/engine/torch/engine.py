@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -17,6 +17,7 @@ from gt import environment
 from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.ops.rules import promote
+from gt.program import Instruction
 from gt.spec import Spec, bfloat16
 from gt.worker.engine import OWN as OURS
 from gt.worker.engine.torch.client_streams import ClientStreams
@@ -24,8 +25,10 @@ from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.host_copy import TorchCopy
 from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
+from gt.worker.engine.torch.lists import alike, is_tiny, of_list
 from gt.worker.engine.torch.namespace import TorchNamespace, Uncopied
 from gt.worker.engine.torch.numpy_traces import numpy_trace
+from gt.worker.engine.torch.pairs import half, of_pair
 from gt.worker.engine.torch.threads import KernelThreads, is_long
 from gt.worker.engine.torch.training import over_dying
 
@@ -107,6 +110,17 @@ class TorchEngine:
             return None
         over = partial(over_dying, run, **kind.settings)
         return partial(self.threads.for_updates, over) if self.threads is not None else over
+
+    def alike(self, ins: Instruction) -> Hashable:
+        return alike(ins) if is_tiny(ins) else None
+
+    def half(self, ins: Instruction) -> tuple[Hashable, bool] | None:
+        return half(ins)
+
+    def many(self, kind: Kind) -> Callable[..., Any] | None:
+        if (run := of_pair(kind)) is not None:
+            return partial(self.threads.all, run) if self.threads is not None and is_long(kind) else run
+        return self.update(kind) or of_list(kind)
 
     def faster(self, program: Any) -> Any:
         if program.compile or environment.AUTO_COMPILE.value():

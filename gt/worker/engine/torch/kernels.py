@@ -14,7 +14,7 @@ from gt.ops.activation import GELU_ZERO
 from gt.ops.bessel import DEGREE, check_degree
 from gt.ops.linalg import finite
 from gt.ops.special import factorial
-from gt.worker.engine.torch import aten, layers, lists, recurrent
+from gt.worker.engine.torch import aten, layers, recurrent
 from gt.worker.engine.torch import training as steps
 
 Array = torch.Tensor
@@ -23,8 +23,6 @@ Array = torch.Tensor
 GATHERED: dict[str, Callable[..., Any]] = {
     "adam": steps.adam_in_place, "sgd": steps.sgd_in_place, "sgd_momentum": steps.sgd_momentum_in_place,
 }  # fmt: skip
-# Kernels for many instructions with the same numbers, as the norms of all gradients, their scaling and running statistics are.
-LISTED: dict[str, lists.OfMany] = {"norm": lists.NORMS, "mul": lists.PRODUCTS, "add": lists.SUMS, "lerp": lists.LERPS}
 # Pointwise functions of PyTorch that take a Python number after the first operand.
 NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge",
            "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "where", "clamp",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from gt.ops import Kind
+from gt.program import Instruction
 from gt.spec import Spec
 
 Array = torch.Tensor
 FLOATS = ("float32", "float64")
+TINY = 1 << 12  # elements
 
 
 class OfMany(NamedTuple):
@@ -63,5 +66,30 @@ def _is_alone(kind: Kind, a: Any) -> bool:
     return type(a) is Spec and kind.outs == (a,)
 
 
-NORMS, PRODUCTS = OfMany(norms, _is_norm_of_all), OfMany(products, _is_scaling)
-SUMS, LERPS = OfMany(sums, _is_sum), OfMany(lerps, _is_lerp)
+# Kernels for many instructions with the same numbers, as the norms of all gradients, their scaling and running statistics are.
+LISTED: dict[str, OfMany] = {
+    "norm": OfMany(norms, _is_norm_of_all), "mul": OfMany(products, _is_scaling), "add": OfMany(sums, _is_sum),
+    "lerp": OfMany(lerps, _is_lerp),
+}  # fmt: skip
+
+
+def alike(ins: Instruction) -> Hashable:
+    """Instructions for which this is the same can run as a list; None for one that cannot."""
+    listed, kind = LISTED.get(ins.op.name), ins.kind
+    if listed is None or ins.holes or not listed.fits(kind):
+        return None
+    _, *others = zip(ins.operands, kind.ins)
+    same = tuple(operand for operand, spec in others if type(spec) is not Spec or not spec.ndim)
+    settings = tuple(value for name, value in kind.settings.items() if name != "axis")  # all axes
+    return ins.op.name, kind.outs[0].dtype.name, settings, same
+
+
+def is_tiny(ins: Instruction) -> bool:
+    """Whether an instruction takes a CPU less time than its call from Python."""
+    return all(spec.numel <= TINY for spec in ins.specs)
+
+
+def of_list(kind: Kind) -> Callable[..., Any] | None:
+    """The kernel of a list whose last instruction is of this kind."""
+    listed = LISTED.get(kind.row.name)
+    return None if listed is None else partial(listed.run, **kind.settings)

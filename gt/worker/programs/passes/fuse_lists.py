@@ -1,4 +1,5 @@
-"""Fuses instructions that are alike and do not need one another, as those of an op on a list of tensors, into one."""
+"""Fuses instructions that do not need one another into one: equal ones, as of an op on a list of tensors, and pairs with common
+work, as the two gradients of a convolution."""
 
 from __future__ import annotations
 
@@ -19,6 +20,25 @@ def fuse_lists(program: Program, alike: Callable[[Instruction], Hashable]) -> Pr
     body: list[Instruction | None] = list(program.instructions)
     for places in _lists(program, alike):
         fuse_at(body, places)
+    fused = tuple([ins for ins in body if ins is not None])
+    return program if len(fused) == len(body) else program.with_instructions(fused)
+
+
+def fuse_pairs(program: Program, half: Callable[[Instruction], tuple[Hashable, bool] | None]) -> Program:
+    """Fuse two instructions that share most of their work. `half` returns a key, the same for both, and which of the two an
+    instruction is; None for all others."""
+    body: list[Instruction | None] = list(program.instructions)
+    open_: dict[tuple[Hashable, bool], list[int]] = {}  # halves that wait for their other one
+    for index, ins in enumerate(program.instructions):
+        if ins.op.updates:  # it may overwrite their operands
+            open_.clear()
+        if ins.parts or (found := half(ins)) is None:
+            continue
+        key, second = found
+        if others := open_.get((key, not second)):
+            fuse_at(body, [others.pop(0), index])
+        else:
+            open_.setdefault(found, []).append(index)
     fused = tuple([ins for ins in body if ins is not None])
     return program if len(fused) == len(body) else program.with_instructions(fused)
 
