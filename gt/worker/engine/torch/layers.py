@@ -122,7 +122,16 @@ def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
     )
 
 
+def _is_plain(a: Array, *others: Array) -> bool:
+    """Whether a CPU's batch norm takes these without conversion: calls that convert nothing take as long as the kernel."""
+    fits = [x.dtype is torch.float32 and x.is_contiguous() for x in others]  # a generator would take longer
+    return a.is_cpu and a.dtype is torch.float32 and False not in fits
+
+
 def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
+    if len(parts) == 2 and _is_plain(a, *parts) and a.shape[1]:
+        var = torch.zeros(a.shape[1])
+        return *aten.native_batch_norm(a, *parts, torch.zeros_like(var), var, True, 1.0, eps), var
     dtype = parts[0].dtype if parts and a.device.type == "cpu" else _wide(a)
     seen, var = torch.zeros((2, a.shape[1]), dtype=dtype, device=a.device).unbind()  # Tensor.__iter__ takes 5 us more
     if not a.shape[1]:
@@ -138,6 +147,8 @@ def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
 
 
 def batch_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array, bias: bool) -> Any:
+    if bias and _is_plain(g, a, g, mean, rstd, *weight) and a.numel():
+        return aten.native_batch_norm_backward(g, a, *weight, None, None, mean, rstd, True, 0.0, [True, True, True])
     w = weight[0].contiguous() if weight else None
     if not a.numel():  # PyTorch would divide by the number of channels
         return _kept((torch.zeros_like(a), *[torch.zeros_like(w) if w is not None else None] * (1 + bias)), weight)
