@@ -1,4 +1,4 @@
-"""Passes for GPUs: instructions that are alike run as one, and images are laid out for convolutions."""
+"""Instructions that are alike, and pairs that share their work, run as one; on GPUs images are laid out for convolutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gt.program import Instruction, Program, run
 from gt.spec import Spec, float32, float64
 from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes import fuse_lists as passes_fuse_lists
-from gt.worker.programs.passes.fuse_lists import fuse_lists
+from gt.worker.programs.passes.fuse_lists import fuse_lists, fuse_pairs
 from gt.worker.programs.passes.image_layout import channels_last
 
 LISTED = (ADD, MUL, NEG)
@@ -30,7 +30,7 @@ def many(kind: Kind) -> Any:
     return lambda calls: [made if isinstance(made := kernel(*call), tuple) else (made,) for call in calls]
 
 
-def same(after: Program, before: Program) -> None:
+def same(after: Program, before: Program, many: Any = many) -> None:
     kernels = {n: ENGINE.kernel(kind) for n, kind in before.kinds.items()}
     numbers = [0.5] * before.holes
     made = straight_line(after, KernelTable(kernels, fused=many))(arrays(before.inputs), *numbers)
@@ -91,6 +91,43 @@ def test_fused_lists_compute_what_the_instructions_compute(before: Program, few:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes_fuse_lists, "FEW", few)
         same(fuse_lists(before, alike), before)
+
+
+def half(ins: Instruction) -> tuple[int, bool] | None:
+    """A sum and a product of the same first operand are a pair."""
+    return (ins.operands[0], ins.kind is MUL) if ins.kind in (ADD, MUL) else None
+
+
+def of_pair(last: Kind) -> Any:
+    if last not in (ADD, MUL):
+        return many(last)
+    first = ADD if last is MUL else MUL
+    return lambda calls: [(ENGINE.kernel(kind)(*call),) for kind, call in zip((first, last), calls, strict=True)]
+
+
+def test_pairs_become_one_where_the_second_stands() -> None:
+    body = [op(ADD, 3, 1, 2), op(NEG, 4, 2), op(MUL, 5, 1, 2), op(MUL, 6, 2, 2), op(ADD, 7, 2, 1), op(ADD, 8, 1, 1)]
+    before = program(2, body, (3, 4, 5, 6, 7, 8))
+    after = fuse_pairs(before, half)
+    assert [[part.results[0] for part in ins.parts] or list(ins.results) for ins in after.instructions] == [
+        [4], [3, 5], [6, 7], [8]
+    ]  # fmt: skip
+    same(after, before, of_pair)
+
+
+def test_pairs_that_need_one_another_or_stand_on_both_sides_of_an_update_stay() -> None:
+    needs = program(2, [op(ADD, 3, 1, 2), op(MUL, 4, 1, 3)], (4,))
+    assert fuse_pairs(needs, half) is needs
+    used = program(2, [op(ADD, 3, 1, 2), op(NEG, 4, 3), op(MUL, 5, 1, 2)], (4, 5))
+    assert fuse_pairs(used, half) is used
+    updated = program(2, [op(ADD, 3, 1, 2), op(SGD, 4, 2, 1, 0.1, 0.0), op(MUL, 5, 1, 1)], (3, 4, 5))
+    assert fuse_pairs(updated, half) is updated
+
+
+@settings(max_examples=200, deadline=None)
+@given(programs())
+def test_fused_pairs_compute_what_the_instructions_compute(before: Program) -> None:
+    same(fuse_pairs(before, half), before, of_pair)
 
 
 def network(dtype: Any = float32, groups: int = 1, norm: bool = False) -> Program:
