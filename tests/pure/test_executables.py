@@ -96,3 +96,17 @@ def test_a_constant_that_cannot_be_computed_fails_in_each_call(monkeypatch: pyte
     trace = TraceDef(3, 0, [(1, 1, 1.0), (2, 2, 1)], (2,))
     worker.handle(Mail(DISPATCHER, Run("c", 1, kinds, [(3, 7)], traces=(trace,))))
     assert worker.spaces["c"].kinds[3][2].lowered.constants == {} and "no" in worker.spaces["c"].table[7].text
+
+
+def test_a_value_of_which_only_the_shape_is_used_is_not_computed() -> None:
+    total = KindDef(3, "sum", (SMALL,), ((1,), False))
+    like = KindDef(2, "full_like", ((F, 2), (-3,)), (F,))
+    add = KindDef(4, "add", ((F, 2), (F, 2)), ())
+    small = KindDef(1, "full", ((-3,),), ((2, 2), F))
+    vector = KindDef(5, "full", ((-3,),), ((2,), F))
+    body = [(3, 3, 1), (2, 4, 3, 1.0), (4, 5, 2, 4)]
+    kinds = (small, total, like, add, vector)
+    worker, program = defined(kinds, [(1, 1, 3.0), (5, 2, 4.0)], TraceDef(9, 2, body, (5,)))
+    assert [ins.op.name for ins in program.lowered.instructions] == ["add"]
+    worker.handle(Mail(DISPATCHER, Run("c", 2, (), [(9, 7, 1, 2)])))
+    np.testing.assert_array_equal(worker.spaces["c"].table[7], [5.0, 5.0])

@@ -13,7 +13,7 @@ from gt.client.functions.products import linear
 from gt.client.saved import saves
 from gt.client.scope import HERE
 from gt.errors import ArgumentError, ArgumentTypeError
-from gt.nn.functional.activations import log_softmax, logsigmoid
+from gt.nn.functional.activations import log_softmax, logsigmoid, softplus
 from gt.ops.table import TABLE
 from gt.spec import DType, float32
 
@@ -229,8 +229,10 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits: expected targets of the input's shape {input.shape}, got {target.shape}"
         )
     input, target = _wide(input, target)
-    log = logsigmoid(input)
-    loss = (1.0 - target) * input - (log if pos_weight is None else log * ((pos_weight - 1.0) * target + 1.0))
+    if pos_weight is None:
+        loss = (1.0 - target) * input + softplus(-input, 1.0, 40.0)  # less logsigmoid(input), which negates that
+    else:
+        loss = (1.0 - target) * input - logsigmoid(input) * ((pos_weight - 1.0) * target + 1.0)
     loss = into_dtype("binary_cross_entropy_with_logits", loss, target.dtype)
     return reduced(loss if weight is None else loss * weight, _reduction(size_average, reduce, reduction))
 

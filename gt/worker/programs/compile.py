@@ -196,7 +196,8 @@ class Executable:
         program = self.stage("without unused ops", self.executed)
         program = self.stage("updates fused", fuse_updates(program, lambda kind: engine.update(kind) is not None))
         if engine.device == "cpu":  # elsewhere the recorded form does so
-            program = self.stage("constants folded", fold_constants(program, self._constant, constants))
+            folded = fold_constants(program, self._constant, constants)
+            program = self.stage("constants folded", without_unused(folded))  # of some values only the shape was used
             program = self.stage("pairs fused", fuse_pairs(program, engine.half))
             program = self.stage("lists fused", fuse_lists(program, engine.alike))
         program = self.stage("written in place", write_in_place(program, over))
