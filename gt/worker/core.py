@@ -263,7 +263,7 @@ class Worker:
             code = self.quotas.watch(values, code, self.engine, self.executor.fail)
         code = self.host.watch(values, code)
         if self.recorder is not None:
-            code = self.recorder.watch(run, values.kinds, code)
+            code = self.recorder.watch(run, values, code)
         return self._proceed(values, run, code)
 
     def report_program(self, client: str, text: str, seconds: float | None = None, line: str = "") -> None:
@@ -279,8 +279,8 @@ class Worker:
             self.streams.use(run.client)
         self.turns += 1
         values.used, recorder = self.turns, self.recorder
-        if recorder is not None:
-            recorder.begin(run.client)
+        if recorder is not None and run.client in recorder.paused:
+            recorder.go_on(run.client)
         try:
             if run.client in self.cancellation.gone:
                 self.executor.skip(values, rest if stopped is None else chain((stopped.instruction,), rest))
@@ -319,7 +319,7 @@ class Worker:
             out.append(self.answers.of_failures(values))
         if run.gets or run.ack:
             out += self.answers.of_run(values, run, self.recorder)
-        if self.recorder is not None:
+        if self.recorder is not None and run.client in self.recorder.unended:
             self.recorder.end(run, values.broken)
         if run.forget or run.drops:
             self.counts.forget(values, run)

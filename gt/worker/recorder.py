@@ -3,136 +3,20 @@
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from operator import sub
 from typing import Any
 
-from gt.ops import Kind
-from gt.ops.collective import kept_by
-from gt.program.code import first_result, number_of, tag_of
-from gt.transport.events import (
-    BEGIN,
-    END,
-    EVERY,
-    EXACT,
-    INSIDE,
-    OFF,
-    READ,
-    REPORTED,
-    SAMPLED,
-    STRETCH,
-    Compiled,
-    Listen,
-    Meaning,
-    Spans,
-    WorkerReport,
-)
+from gt.transport.events import END, EVERY, EXACT, INSIDE, OFF, READ, REPORTED, SAMPLED, Compiled, Listen, Spans, WorkerReport
 from gt.transport.messages import Run
+from gt.worker.client_values import ClientValues
 from gt.worker.programs.ticks import Ticks
 from gt.worker.run_sample import RunSample
+from gt.worker.unreported import BEGUN, Columns, WholeRuns
 
-BEGUN = (BEGIN, 0)
 MAX_UNREPORTED = (
     1 << 17
 )  # unreported instructions from which on runs are timed as a whole; at twice as many the oldest are dropped
 GAP, LONGEST = 0.01, 0.1  # seconds between two runs, and of runs, that are timed together
-
-
-@dataclass(slots=True)
-class WholeRuns:
-    """Successive runs of one client that are timed together."""
-
-    client: str
-    start: float
-    seconds: float  # without the pauses between them
-    count: int  # of their instructions
-    stop: float
-    runs: int = 1
-
-    def entries(self) -> tuple[tuple[tuple, float], ...]:
-        """As entries of Columns, without pauses."""
-        return (BEGUN, self.start), ((STRETCH, self.count), self.start + self.seconds)
-
-
-class Columns:
-    """The unreported instructions of one client and the time at which each ended; it began when the entry before it ended.
-    Further entries are BEGUN, whose time is the beginning of the next, (END, serial), (READ, id, bytes)
-    and (STRETCH, count). The worker's thread appends to `ends` last, so a report takes the first `len(ends)` entries. Kept
-    are instructions as they are: a report takes them apart, so that the worker's thread only appends."""
-
-    __slots__ = ("code", "ends", "last", "broken", "new", "met", "tagged", "reads", "dropped")
-
-    def __init__(self) -> None:
-        self.code: list[tuple] = []
-        self.ends: list[float] = []
-        self.last = 0.0  # end of the last reported entry
-        self.broken: list[int] = []
-        self.new: list[tuple[int, Any]] = []  # numbers first seen since the last report, each with its Ready or Executable
-        self.met: set[int] = set()  # numbers whose meaning is reported, or in `new`
-        self.tagged: set[int] = set()  # numbers of collectives, whose result's id is the last of the instruction, its tag
-        self.reads = False  # whether there is a READ among the entries
-        self.dropped = 0
-
-    def add(self, entry: tuple, end: float) -> None:
-        self.code.append(entry)
-        self.ends.append(end)
-
-    def meet(self, number: int, known: Any) -> None:
-        """Note the first instruction of a number."""
-        ready = known[2] if known is not None else None
-        kind: Kind | None = getattr(ready, "kind", None)
-        if ready is not None:
-            self.new.append((number, ready))
-        if kind is not None and kind.row.collective:
-            self.tagged.add(number)
-        self.met.add(number)
-
-    def drop(self, n: int) -> None:
-        """Drop the oldest entries."""
-        self.dropped += sum(entry[0] != BEGIN for entry in self.take(n)[0])
-
-    def take(self, n: int) -> tuple[list[tuple], list[float], float]:
-        """Remove and return the oldest entries, their ends, and the end of the one before them."""
-        code, ends, before = self.code[:n], self.ends[:n], self.last
-        del self.code[:n], self.ends[:n]
-        self.last = ends[-1] if ends else before
-        return code, ends, before
-
-    def spans(self, client: str, stretch: WholeRuns | None = None) -> Spans | None:
-        """Remove and return all entries as a message, and those of an unfinished stretch. It is made column by column: the
-        worker's thread waits meanwhile."""
-        n = len(self.ends)
-        if not n and not self.dropped and stretch is None:
-            return None
-        new, broken = self.new[:], self.broken[:]  # in place, as the worker's thread may be adding
-        del self.new[: len(new)], self.broken[: len(broken)]
-        dropped, self.dropped = self.dropped, 0
-        code, ended, before = self.take(n)
-        for entry, end in stretch.entries() if stretch is not None else ():
-            code.append(entry)
-            ended.append(end)
-        ends = array("d", ended)
-        starts = array("d", (before,)) + ends[:-1] if ends else ends
-        numbers, seconds = array("q", map(number_of, code)), array("f", map(sub, ends, starts))
-        columns = numbers.tobytes(), self._ids(code).tobytes(), starts.tobytes(), seconds.tobytes()
-        reads, self.reads = self.reads, False
-        sizes = tuple([entry[2] for entry in code if entry[0] == READ]) if reads else ()
-        meanings = tuple(meaning(number, ready) for number, ready in new)
-        failed = tuple(id for id in broken if type(id) is int)
-        return Spans(client, *columns, sizes, failed, meanings, dropped)
-
-    def _ids(self, code: list[tuple]) -> array[int]:
-        """The id of each entry's result; 0 where it has none, or one that is not an integer."""
-        tagged = self.tagged
-        try:
-            return array(
-                "q", [tag_of(e) if e[0] in tagged else first_result(e) for e in code] if tagged else map(first_result, code)
-            )
-        except (TypeError, IndexError):
-            found = [tag_of(e) if e[0] in tagged else first_result(e) if len(e) > 1 else 0 for e in code]
-            return array("q", [id if type(id) is int else 0 for id in found])
 
 
 class Recorder:
@@ -144,9 +28,11 @@ class Recorder:
         self.columns: dict[str, Columns] = {}
         self.compiled: list[Compiled] = []
         self.began = 0.0  # start of the current instruction
+        self.paused = set[str]()  # clients whose run is preempted or waits for a collective
         self.waiting: dict[str, float] = {}  # by client: start of the collective that its run waits for
         self.spent: dict[str, tuple[float, float]] = {}  # by client: seconds since its last entry, and in its preempted program
         self.whole: dict[str, int] = {}  # by client: instructions of the current run that are timed as a whole
+        self.unended = set[str]()  # clients of whose current run `end` is to be told
         self.stretch: WholeRuns | None = None  # of the last runs that were timed as a whole
         self.sample = RunSample()
         self.last: list[Spans] = []  # of departed clients
@@ -169,6 +55,8 @@ class Recorder:
                 self.last.append(spans)
         for table in (self.waiting, self.spent, self.whole):
             table.pop(client, None)
+        for clients in (self.paused, self.unended):
+            clients.discard(client)
 
     def highest(self) -> int:
         """The highest level of all clients."""
@@ -184,32 +72,55 @@ class Recorder:
                 found = self.columns[client] = Columns()
         return found
 
-    def watch(self, run: Run, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
-        """The same instructions, each timed from its yield to the request for the next one; or, for a run outside the sample,
-        timed as a whole."""
-        client, sample = run.client, self.sample
+    def watch(self, run: Run, values: ClientValues, code: Iterator[tuple]) -> Iterator[tuple]:
+        """A run begins. Returns the same instructions, each timed from its yield to the request for the next one; or, for a run
+        outside the sample, timed as a whole. There are thousands of runs a second, and a function that is called once a run
+        takes several times as long as in a loop: what can be told as the instructions begin and end is told there."""
+        client, sample, self.ticks.note = run.client, self.sample, None
         level = self.levels.get(client, self.level)
         if level == OFF:
             return code
+        began = self.began = self.clock()
         if level == SAMPLED and sample.skip:
             sample.skip -= 1
             self.whole[client] = len(run.code)
+            self.unended.add(client)
             return code
-        columns = self._columns(client)
+        columns = self.columns.get(client) or self._columns(client)
         if len(columns.ends) >= MAX_UNREPORTED:
             self.whole[client] = len(run.code)
+            self.unended.add(client)
             return code
+        if self.stretch is not None:
+            with self.lock:
+                self._end_stretch()
+        columns.code.append(BEGUN)
+        columns.ends.append(began)
+        if run.gets or level >= INSIDE:
+            self.unended.add(client)
         if level < INSIDE:
-            return self._timed(columns, kinds, code)
-        return self._timed_inside(columns, kinds, code, self.sync if level == EXACT else None)
+            return self._timed(run, values, columns, code, level)
+        self.ticks.note = self._note(columns)
+        return self._timed_inside(columns, values.kinds, code, self.sync if level == EXACT else None)
 
-    def _timed(self, columns: Columns, kinds: dict[int, Any], code: Iterator[tuple]) -> Iterator[tuple]:
+    def _timed(
+        self, run: Run, values: ClientValues, columns: Columns, code: Iterator[tuple], level: int
+    ) -> Iterator[tuple]:  # fmt: skip
         clock, met, add, end = self.clock, columns.met, columns.code.append, columns.ends.append
         for ins in code:
             if ins[0] not in met:
-                columns.meet(ins[0], kinds.get(ins[0]))
+                columns.meet(ins[0], values.kinds.get(ins[0]))
             yield ins
             add(ins)
+            end(clock())
+        if level == SAMPLED:
+            with self.lock:
+                self.sample.add(clock() - self.began, len(run.code))
+                self.sample.next()
+        elif not run.gets:  # else the reads come before the end
+            if values.broken:
+                columns.broken.extend(values.broken)
+            add((END, run.serial))
             end(clock())
 
     def _timed_inside(
@@ -236,11 +147,12 @@ class Recorder:
 
         return note
 
-    def begin(self, client: str) -> None:
-        """A run begins, or continues after a preemption or a collective."""
+    def go_on(self, client: str) -> None:
+        """A run continues after a preemption or a collective."""
         now = began = self.began = self.clock()
+        self.paused.discard(client)
+        self.ticks.note = None
         if client in self.whole:
-            self.ticks.note = None
             return
         if client in self.spent:
             since, called = self.spent.pop(client)
@@ -248,20 +160,21 @@ class Recorder:
         elif client in self.waiting:
             began = self.began = self.waiting.pop(client)
         level = self.levels.get(client, self.level)
-        self.ticks.note = self._note(self._columns(client)) if level >= INSIDE else None
         if level == OFF:
             return
         if self.stretch is not None:
             with self.lock:
                 self._end_stretch()
         columns = self._columns(client)
-        columns.code.append(BEGUN)
-        columns.ends.append(began)
+        self.ticks.note = self._note(columns) if level >= INSIDE else None
+        columns.add(BEGUN, began)
 
     def pause(self, client: str, parked: bool) -> None:
         """A run is preempted, or waits for a collective, which lasts until the run continues."""
+        self.paused.add(client)
         if client in self.whole:
-            self._stretch(client)
+            self._stretch(client, self.whole[client])
+            self.whole[client] = 0
             return
         columns = self._columns(client)
         with self.lock:  # a report may be taking the entries
@@ -274,16 +187,12 @@ class Recorder:
             self.spent[client] = now - began, now - (self.began if inside else began)
 
     def end(self, run: Run, broken: list[int]) -> None:
+        """A run of a client in `unended` has ended."""
         client = run.client
-        level = self.levels.get(client, self.level)
-        if client in self.whole:
-            self._stretch(client)
-            del self.whole[client]
-        elif level == SAMPLED:
-            with self.lock:
-                self.sample.add(self.clock() - self.began, len(run.code))
-                self.sample.next()
-        if level < EVERY:
+        self.unended.discard(client)
+        if (count := self.whole.pop(client, None)) is not None:
+            self._stretch(client, count)
+        if self.levels.get(client, self.level) < EVERY:
             return
         columns = self._columns(client)
         if broken:
@@ -293,10 +202,9 @@ class Recorder:
             with self.lock:
                 columns.drop(MAX_UNREPORTED)
 
-    def _stretch(self, client: str) -> None:
-        """Add the instructions since the run began or continued to a stretch; the first time it has their number."""
-        began, now, count = self.began, self.clock(), self.whole[client]
-        self.whole[client] = 0
+    def _stretch(self, client: str, count: int) -> None:
+        """Add the time since the run began or continued, and so many instructions, to a stretch."""
+        began, now = self.began, self.clock()
         with self.lock:  # a report may be taking it
             found = self.stretch
             if found is None or found.client != client or began - found.stop > GAP or now - found.start > LONGEST:
@@ -355,23 +263,3 @@ class Recorder:
                 if (found := columns.spans(client, own)) is not None:
                     spans.append(found)
         return WorkerReport((*compiled, *last, *spans)) if compiled or last or spans else None
-
-
-def meaning(number: int, ready: Any) -> Meaning:
-    """The meaning of a number for observers."""
-    program, kind = getattr(ready, "program", None), getattr(ready, "kind", None)
-    if program is None and kind is not None:
-        nbytes = sum(s.nbytes for s in kind.outs)
-        group, rule = tuple(kind.settings.get("group", ())), kept_by(kind)
-        return Meaning(number, kind.row.name, kind.row.group, kind.signal, nbytes, group, rule=rule)
-    if program is None:
-        return Meaning(number, ready.title, "free")
-    executed = {r for i in ready.executed.instructions for r in i.results}
-    # By these its ops share the program's time; an unused op is not executed, and has none of it.
-    seconds = [i.seconds if not executed.isdisjoint(i.results) else 0.0 for i in program.instructions]
-    total = sum(seconds)
-    timed = list(zip(program.instructions, seconds))[:REPORTED]
-    ops = tuple((i.op.name, i.op.group, each / (total or 1.0), i.line) for i, each in timed)
-    signals = dict.fromkeys(i.kind.signal for i in program.instructions if i.kind.signal)
-    nbytes = sum(s.nbytes for s in ready.results)
-    return Meaning(number, ready.title, "program", ", ".join(signals), nbytes, (), ops, ready.source)
