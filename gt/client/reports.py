@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from gt.client.user_lines import RING, origin, short_line
-from gt.program.code import first_result, is_client_kind
+from gt.program.code import first_kind, first_result
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION, Batch
 
 SAMPLE_INTERVAL, REPORT_INTERVAL = 0.5, 0.2  # seconds between reports: of a sample, of all events
 MAX_HELD = 1 << 10  # most events, and batches, kept for the next report
 MAX_LINES = 1 << 16  # results whose lines one event has
+FIRST_KIND = first_kind()
 SAMPLED = 1 << 15  # bytes at either end of an array, and as many between, in its fingerprint
 
 
@@ -34,53 +35,60 @@ class ClientReports:
         self.table: dict[str, int] = {}
         self.sent: list[tuple[int, float]] = []  # serials and times of the batches of these results
         self.known: dict[tuple[int, int], tuple[str, Any]] = {}  # by the code's id (hashing it is slow) and offset
+        self.places: dict[tuple[int, int], int] = {}  # places in `table`, by the same
         self.traced: Any = None
 
     def waited(self, began: float, nbytes: int) -> None:
         """A reader has received its value."""
-        now, line = self.clock(), self._line(*origin(1))
+        now, (code, at) = self.clock(), origin(1)
+        known = self.known.get((id(code), at))
+        line = known[0] if known is not None else self._line(code, at)
         with self.session.lock:
             if self.level < EVERY:
                 first, seconds, size, count = self.waits.get(line, (began, 0.0, 0, 0))
                 self.waits[line] = first, seconds + now - began, size + nbytes, count + 1
             else:
-                self._add(Waited("", began, now - began, line, nbytes))
-            self._send_due(now)
+                self.events.append(Waited("", began, now - began, line, nbytes))
+            if now >= self.due or len(self.events) >= MAX_HELD // 2:
+                self.send(now)
 
     def loaded(self, began: float, data: np.ndarray) -> None:
         """Bytes were uploaded."""
         self._add(Loaded("", began, self.clock() - began, self._line(*origin(1)), data.nbytes, digest(data)))
 
     def send_batch(self, batch: Batch) -> None:
-        """Send a batch, and add the lines of its instructions."""
+        """Send a batch, and add the lines of its instructions. It is called once in thousands of the client's calls, so its
+        time is that of the functions which it calls."""
         at = self.clock()
         self.session.link.send(batch)
         if self.level >= EVERY:
-            self._add_lines(batch, at)
-        self._send_due(at)
+            asked, offsets = self.session.asked_code, self.session.asked_at
+            places, ids, lines = self.places, self.ids, self.lines
+            for ins in batch.code:
+                if ins[0] < FIRST_KIND or type(result := first_result(ins)) is not int:
+                    continue
+                slot = result % RING
+                if (code := asked[slot]) is not None:
+                    place = places.get((id(code), offsets[slot]))
+                    ids.append(result)
+                    lines.append(place if place is not None else self._place(code, offsets[slot]))
+            self.sent.append((batch.serial, at))
+            if len(ids) > MAX_LINES or len(self.table) > MAX_HELD or len(self.sent) >= MAX_HELD:
+                self._flush_lines()
+        if at >= self.due or len(self.events) >= MAX_HELD // 2:
+            self.send(at)
 
-    def _add_lines(self, batch: Batch, at: float) -> None:
-        asked, offsets = self.session.asked_code, self.session.asked_at
-        table, ids, lines = self.table, self.ids, self.lines
-        for ins in batch.code:
-            if is_client_kind(ins[0]) and type(id := first_result(ins)) is int and (code := asked[id % RING]) is not None:
-                line = self._line(code, offsets[id % RING])
-                ids.append(id)
-                lines.append(table.setdefault(line, len(table)))
-        self.sent.append((batch.serial, at))
-        if len(ids) > MAX_LINES or len(table) > MAX_HELD or len(self.sent) >= MAX_HELD:
-            self._flush_lines()
+    def _place(self, code: Any, at: int) -> int:
+        """The place of a line in `table`."""
+        line = self._line(code, at)
+        place = self.places[id(code), at] = self.table.setdefault(line, len(self.table))
+        return place
 
     def _flush_lines(self) -> None:
         if self.sent and max(self.lines, default=0) < 1 << 16:
             columns = array("q", self.ids).tobytes(), array("H", self.lines).tobytes()
             self._add(Lines("", *columns, tuple(self.table), tuple(self.sent)))
-        self.ids, self.lines, self.table, self.sent = [], [], {}, []
-
-    def _send_due(self, now: float) -> None:
-        """Send the events, unless the last report was a moment ago."""
-        if now >= self.due or len(self.events) >= MAX_HELD // 2:
-            self.send(now)
+        self.ids, self.lines, self.table, self.sent, self.places = [], [], {}, [], {}
 
     def send(self, now: float) -> None:
         """Send the events since the last report."""
@@ -117,6 +125,7 @@ class ClientReports:
         if known is None:
             if len(self.known) > MAX_HELD:
                 self.known.clear()
+                self.places.clear()  # an id of a code object is another's once it is not known any more
             text = short_line((code, at))
             known = self.known[id(code), at] = text if text.isprintable() else ascii(text), code
         return known[0]

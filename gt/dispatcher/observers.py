@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher.batch_notes import BatchNotes, Row
+from gt.dispatcher.batch_notes import BatchNotes
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
@@ -40,7 +40,7 @@ from gt.transport.events import (
     WorkerReport,
     nbytes,
 )  # fmt: skip
-from gt.transport.messages import VERSION, Ask, Batch, Mail, Note, Run
+from gt.transport.messages import VERSION, Ask, Batch, Mail, Note
 
 PENDING = 1 << 12  # most events pending for an observer
 BYTES = 16 << 20  # most bytes pending, and most in flight, for an observer; four times as many for an administrator
@@ -262,18 +262,14 @@ class Observers:
         n = len(numbers) - count_frees(numbers)
         if self.every:
             self.now = self.clock()
-            self._note(client.name, (batch.serial, self.now, n, -1))
+            rows = self.notes.rows[client.name]
+            rows.append((batch.serial, self.now, n, -1))
+            if len(rows) > PENDING // 4:
+                self.crowded = True
         else:  # a few additions: an event for each batch would cost more than the batch's own bookkeeping
             self.notes.count(client.name, batch.serial, n)
         if client.signals:
             self._results(client, batch.code, set(numbers))
-
-    def _note(self, client: str, row: Row) -> None:
-        """A batch was received, or sent to a worker."""
-        rows = self.notes.rows[client]
-        rows.append(row)
-        if len(rows) > PENDING // 4:
-            self.crowded = True
 
     def tell_received(self) -> None:
         """Report the batches that were only counted or noted."""
@@ -282,12 +278,15 @@ class Observers:
         for name, event in self.notes.take(labels, self.tables.workers, self.clock()):
             self.tell(known[name], event)
 
-    def runs(self, client: Client, runs: Iterable[tuple[WorkerState, Run]]) -> None:
-        for worker, run in runs:
+    def runs(self, client: Client, runs: list[Mail]) -> None:
+        """The parts of a batch are sent to workers."""
+        by_peer, rows = self.tables.by_peer, self.notes.rows[client.name] if self.every else None
+        for mail in runs:
+            worker, run = by_peer[mail.peer], mail.message
             if self.local is not None:
                 self.local("run", worker.name, (client, run))
-            if self.every:
-                self._note(client.name, (run.serial, self.now, len(run.code), worker.index))
+            if rows is not None:
+                rows.append((run.serial, self.now, len(run.code), worker.index))
 
     def _results(self, client: Client, code: Iterable[tuple], numbers: Iterable[int]) -> None:
         """Report the layout of results with a signal, once for each signal, spec and layout. `numbers` are those in `code`."""

@@ -18,17 +18,17 @@ from gt.transport import checks
 from gt.transport.addresses import from_another_host, remove_worker_socket
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role, user_name
 from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_limit
-from gt.transport.events import Listen, Subscribe
+from gt.transport.events import EVERY, SAMPLED, Listen, Subscribe
 from gt.transport.lane_tables import DispatcherLanes
 from gt.transport.lanes import Lane
 from gt.transport.messages import LIMIT, Batch, Bye, Hello, Join, Mail, Peers, Welcome, decode, encode
 from gt.transport.polling import Sources
+from gt.transport.reporting import INTERVALS
 from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # most messages queued for one peer
 TICK = 2.0  # seconds between checks for long waits
 PEERS_INTERVAL = 0.5  # seconds between two Peers messages while other messages wait
-SAMPLES_INTERVAL, EVENTS_INTERVAL = 0.25, 0.1  # seconds between two messages to an observer: of a sample, of all events
 UNREAD = 32  # most messages of one peer in the receive queue
 MAX_LAST_MESSAGES = 1 << 12  # most messages that are read of a disconnected client
 REMOVE_SECONDS = 60.0  # seconds after a worker's loss in which its sockets are removed once nobody listens on them
@@ -91,7 +91,8 @@ class Server:
                 self._send([])
             if self.peers and time.monotonic() > self.send_peers_at:
                 self._send_peers()
-            if self.core.observers.there:
+            observers = self.core.observers
+            if observers.there and (observers.crowded or time.monotonic() >= self.send_events_at):
                 self._send_events()
             if self.ends.waiting:
                 self._ended()
@@ -108,12 +109,10 @@ class Server:
         return max(0.0, self.send_events_at - time.monotonic()) * 1000
 
     def _send_events(self) -> None:
-        """Send observers their events, a few times a second: a message to an observer and its acknowledgement cost as much as a
-        client's batch."""
-        now = time.monotonic()
-        if now >= self.send_events_at or self.core.observers.crowded:
-            self.send_events_at = now + (EVENTS_INTERVAL if self.core.observers.every else SAMPLES_INTERVAL)
-            self._send(self.core.observers.flush())
+        """Send observers their events, as often as workers report them: a message to an observer and its acknowledgement cost
+        as much as a client's batch."""
+        self.send_events_at = time.monotonic() + INTERVALS[EVERY if self.core.observers.every else SAMPLED]
+        self._send(self.core.observers.flush())
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:
         """Place no tensor before `workers` have joined, or the timeout."""

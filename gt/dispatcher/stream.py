@@ -134,7 +134,7 @@ class Stream:
             if sent - client.executed.get(w, 0) > checks.AHEAD:
                 client.ahead = True
         if self.observers.sends:
-            self.observers.runs(client, ((workers[w], mail.message) for w, mail in zip(sorted(busy), mails)))
+            self.observers.runs(client, mails)
         return mails
 
     def progress(self, client: Client, worker: int, done: int) -> bool:
