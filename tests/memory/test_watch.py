@@ -222,6 +222,53 @@ def test_nothing_is_recorded_unless_someone_listens_and_of_others_nothing():
         assert made.workers[0].recorder is None and here().session.reports is None
 
 
+@pytest.mark.parametrize("level", [e.EVERY, e.INSIDE])
+def test_a_run_ends_after_its_reads_and_with_its_failures(level: int) -> None:
+    now = [100.0]
+    recorder = Recorder(lambda: now[0], lambda: None, Ticks())
+    recorder.listen(e.Listen(level))
+    values = ClientValues("a")
+    for one in (Run("a", 1, (), [(7, 1, 2), (7, 2, 3)]), Run("a", 2, (), [(7, 4, 5)], gets=((1, 4, None),))):
+        values.broken[:] = [one.code[-1][1]]
+        for _ in recorder.watch(one, values, iter(one.code)):
+            now[0] += 0.5
+        for _, id, _ in one.gets:
+            recorder.read("a", id, 8, now[0])
+        if "a" in recorder.unended:
+            recorder.end(one, values.broken)
+    seen, report = Recording(), recorder.report()
+    assert report is not None
+    seen.add(report.events)
+    told = [i.serial if isinstance(i, RunEnd) else (i.id, i.start, i.seconds) for i in seen.items]
+    assert told == [(1, 100.0, 0.5), (2, 100.5, 0.5), 1, (4, 101.0, 0.5), (4, 101.5, 0.0), 2]
+    assert [i.broken for i in seen.items if isinstance(i, RunEnd)] == [(2, 4), (2, 4)]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["preempted", "waits"])
+@pytest.mark.parametrize("level", [e.EVERY, e.INSIDE])
+def test_time_in_which_a_run_is_preempted_is_not_its_instruction_s(level: int, waits: bool) -> None:
+    now = [100.0]
+    recorder = Recorder(lambda: now[0], lambda: None, Ticks())
+    recorder.listen(e.Listen(level))
+    one = Run("a", 1, (), [(7, 1, 2), (7, 2, 3)])
+    code = recorder.watch(one, ClientValues("a"), iter(one.code))
+    next(code)
+    now[0] += 0.5
+    next(code)
+    now[0] += 0.25
+    recorder.pause("a", waits)
+    now[0] += 8.0
+    assert "a" in recorder.paused
+    recorder.go_on("a")
+    now[0] += 0.25
+    assert not list(code) and "a" not in recorder.paused
+    seen, report = Recording(), recorder.report()
+    assert report is not None
+    seen.add(report.events)
+    found = [(w.id, w.start, w.seconds) for w in seen.work]
+    assert found == [(1, 100.0, 0.5), (2, 100.5, 8.5) if waits else (2, 108.5, 0.5)]
+
+
 class FirstRun(RunSample):
     """Only the first run is in the sample."""
 
