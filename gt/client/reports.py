@@ -30,12 +30,12 @@ class ClientReports:
         self.events: list[Any] = []
         self.due = 0.0
         self.waits: dict[str, tuple[float, float, int, int]] = {}  # by line: first, seconds, bytes and count
-        self.ids: list[int] = []  # of results, and for each its line's place in `table`
+        self.ids: list[int] = []  # of results, and for each its line's number in `table`
         self.lines: list[int] = []
         self.table: dict[str, int] = {}
         self.sent: list[tuple[int, float]] = []  # serials and times of the batches of these results
         self.known: dict[tuple[int, int], tuple[str, Any]] = {}  # by the code's id (hashing it is slow) and offset
-        self.places: dict[tuple[int, int], int] = {}  # places in `table`, by the same
+        self.line_numbers: dict[tuple[int, int], int] = {}  # numbers in `table`, by the same
         self.traced: Any = None
 
     def waited(self, began: float, nbytes: int) -> None:
@@ -63,32 +63,32 @@ class ClientReports:
         self.session.link.send(batch)
         if self.level >= EVERY:
             asked, offsets = self.session.asked_code, self.session.asked_at
-            places, ids, lines = self.places, self.ids, self.lines
+            line_numbers, ids, lines = self.line_numbers, self.ids, self.lines
             for ins in batch.code:
                 if ins[0] < FIRST_KIND or type(result := first_result(ins)) is not int:
                     continue
                 slot = result % RING
                 if (code := asked[slot]) is not None:
-                    place = places.get((id(code), offsets[slot]))
+                    number = line_numbers.get((id(code), offsets[slot]))
                     ids.append(result)
-                    lines.append(place if place is not None else self._place(code, offsets[slot]))
+                    lines.append(number if number is not None else self._line_number(code, offsets[slot]))
             self.sent.append((batch.serial, at))
             if len(ids) > MAX_LINES or len(self.table) > MAX_HELD or len(self.sent) >= MAX_HELD:
                 self._flush_lines()
         if at >= self.due or len(self.events) >= MAX_HELD // 2:
             self.send(at)
 
-    def _place(self, code: Any, at: int) -> int:
-        """The place of a line in `table`."""
+    def _line_number(self, code: Any, at: int) -> int:
+        """The number of a line in `table`."""
         line = self._line(code, at)
-        place = self.places[id(code), at] = self.table.setdefault(line, len(self.table))
-        return place
+        number = self.line_numbers[id(code), at] = self.table.setdefault(line, len(self.table))
+        return number
 
     def _flush_lines(self) -> None:
         if self.sent and max(self.lines, default=0) < 1 << 16:
             columns = array("q", self.ids).tobytes(), array("H", self.lines).tobytes()
             self._add(Lines("", *columns, tuple(self.table), tuple(self.sent)))
-        self.ids, self.lines, self.table, self.sent, self.places = [], [], {}, [], {}
+        self.ids, self.lines, self.table, self.sent, self.line_numbers = [], [], {}, [], {}
 
     def send(self, now: float) -> None:
         """Send the events since the last report."""
@@ -125,7 +125,7 @@ class ClientReports:
         if known is None:
             if len(self.known) > MAX_HELD:
                 self.known.clear()
-                self.places.clear()  # an id of a code object is another's once it is not known any more
+                self.line_numbers.clear()  # an id of a code object is another's once it is not known any more
             text = short_line((code, at))
             known = self.known[id(code), at] = text if text.isprintable() else ascii(text), code
         return known[0]

@@ -75,7 +75,7 @@ class Recorder:
     def watch(self, run: Run, values: ClientValues, code: Iterator[tuple]) -> Iterator[tuple]:
         """A run begins. Returns the same instructions, each timed from its yield to the request for the next one; or, for a run
         outside the sample, timed as a whole. There are thousands of runs a second, and a function that is called once a run
-        takes several times as long as in a loop: what can be told as the instructions begin and end is told there."""
+        takes several times as long as in a loop: so the iteration over the instructions also tells the run's end."""
         client, sample, self.ticks.note = run.client, self.sample, None
         level = self.levels.get(client, self.level)
         if level == OFF:
