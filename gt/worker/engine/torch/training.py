@@ -177,11 +177,8 @@ def adam(
 
 def adam_in_place(calls: list[tuple], *, decoupled: bool, maximize: bool) -> list[tuple[Array, ...]]:
     """Many steps at once, in place on parameters and their state. Numbers may be 0-d tensors."""
-    groups: dict[tuple, list[tuple]] = {}
-    for call in calls:
-        groups.setdefault((*map(_identity, call[4:10]), len(call), call[0].dtype), []).append(call)
     run = torch._fused_adamw_ if decoupled else torch._fused_adam_
-    for same in groups.values():
+    for same in _alike(calls, slice(4, 10)):
         lr, b1, b2, eps, decay, step = same[0][4:10]
         p, g, m, v, *top = (list(x) for x in zip(*[(*c[:4], *c[10:]) for c in same]))
         at = p[0].device
@@ -206,7 +203,7 @@ def sgd(p: Array, g: Array, lr: Any, decay: Any, *, maximize: bool) -> Array:
 
 def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...]]:
     """Many steps of SGD without momentum at once, in place on the parameters."""
-    for same in _alike(calls, 2):
+    for same in _alike(calls, slice(2, None)):
         lr, decay = same[0][2:4]
         p, g = ([c[i] for c in same] for i in (0, 1))
         if _is_fused(p, lr, decay):
@@ -218,7 +215,7 @@ def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...
 
 def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool) -> list[tuple[Array, ...]]:
     """Many steps with momentum at once, in place on parameters and their buffers."""
-    for same in _alike(calls, 3):
+    for same in _alike(calls, slice(3, None)):
         lr, decay, momentum, dampening = same[0][3:7]
         p, g, buffer = ([c[i] for c in same] for i in (0, 1, 2))
         if _is_fused(p, lr, decay, momentum, dampening):
@@ -252,16 +249,16 @@ def _fused_sgd(p: list[Array], g: list[Array], buffer: list[Array], lr: Any, dec
     )  # fmt: skip
 
 
-def _alike(calls: list[tuple], first: int) -> list[list[tuple]]:
-    """The calls grouped by equal numbers, from this operand on, and dtypes."""
-    dtype, numbers = calls[0][0].dtype, calls[0][first:]
+def _alike(calls: list[tuple], at: slice) -> list[list[tuple]]:
+    """The calls grouped by equal numbers, at these positions, equal dtypes and as many operands."""
+    dtype, numbers, length = calls[0][0].dtype, calls[0][at], len(calls[0])
     if not any(isinstance(n, Array) for n in numbers):
-        same = [call[first:] == numbers and call[0].dtype is dtype for call in calls]
+        same = [call[at] == numbers and call[0].dtype is dtype and len(call) == length for call in calls]
         if False not in same:  # as in most steps, and found in half the time
             return [calls]
     groups: dict[tuple, list[tuple]] = {}
     for call in calls:
-        groups.setdefault((call[0].dtype, *map(_identity, call[first:])), []).append(call)
+        groups.setdefault((call[0].dtype, len(call), *map(_identity, call[at])), []).append(call)
     return list(groups.values())
 
 
@@ -323,14 +320,17 @@ def _alone() -> int:
 def over_dying(run: Callable[..., Any], calls: list[tuple], **settings: Any) -> Any:
     """Call `run`, which overwrites parameters and their state, on operands that die with the call and have no other reference
     (no other id, no view, no read in progress, no memory shared with a client), and on copies of all others."""
-    given = []
+    given, written = [], _written(calls[0])
     for call, counts in zip(calls, _holders(calls)):
-        own = [
-            x if i == 1 or type(x) in NUMBERS or not isinstance(x, Array) or count == ALONE and _owned(x) else _dense(x)
-            for i, (x, count) in enumerate(zip(call, counts))
-        ]
-        given.append(tuple(own))
+        positions = written if len(call) == len(calls[0]) else _written(call)
+        held = [i for i in positions if counts[i] != ALONE or not _owned(call[i])]
+        given.append(tuple([_dense(x) if i in held else x for i, x in enumerate(call)]) if held else call)
     return run(given, **settings)
+
+
+def _written(call: tuple) -> list[int]:
+    """The positions of an update's tensors, except of its gradient."""
+    return [i for i, x in enumerate(call) if i != 1 and type(x) not in NUMBERS and isinstance(x, Array)]
 
 
 def _owned(x: Array) -> bool:
