@@ -13,7 +13,8 @@ from gt.ops import TABLE, Kind
 from gt.spec import Spec, float32
 from gt.worker.engine.torch import aten
 from gt.worker.engine.torch.engine import TorchEngine
-from gt.worker.engine.torch.threads import SPLIT, KernelThreads, is_long
+from gt.worker.engine.torch.kernels import GATHERED
+from gt.worker.engine.torch.threads import SPLIT, WAKE, KernelThreads, is_long
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +51,31 @@ def test_a_run_takes_one_thread_and_its_long_kernels_all() -> None:
         seen = [threads.for_updates(lambda calls: torch.get_num_threads(), [(small,), (p,)]) for p in (small, large)]
         assert seen == [1, 3]
     assert torch.get_num_threads() == 3
+    with threads:  # in which no kernel has woken them
+        larger = torch.zeros(WAKE)
+        assert [threads.for_updates(lambda calls: torch.get_num_threads(), [(p,)]) for p in (large, larger, large)] == [1, 3, 3]
     with pytest.raises(ValueError), threads:
         threads.all(int, "no number")
     assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("update", ["adam", "sgd", "sgd_momentum"])
+def test_an_update_has_the_same_bits_on_one_thread_and_on_all(update: str, dtype: torch.dtype) -> None:
+    sizes = (SPLIT + 7, 3 * SPLIT + 1, 5)
+    settings = {"adam": {"decoupled": True, "maximize": False}, "sgd": {"maximize": False}}.get(
+        update, {"nesterov": True, "maximize": False}
+    )
+    state, numbers = {"adam": (2, (1e-3, 0.9, 0.99, 1e-8, 0.1, 3)), "sgd": (0, (0.1, 0.01))}.get(
+        update, (1, (0.1, 0.01, 0.9, 0.0))
+    )
+    found = []
+    for threads in (1, 3):
+        torch.manual_seed(0)
+        torch.set_num_threads(threads)
+        calls = [(*[torch.rand(n, dtype=dtype) for _ in range(2 + state)], *numbers) for n in sizes]
+        found.append(GATHERED[update](calls, **settings))
+    assert all(torch.equal(a, b) for one, other in zip(*found, strict=True) for a, b in zip(one, other, strict=True))
 
 
 def test_instructions_run_so_on_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,16 +16,18 @@ from gt.spec import Spec
 
 LONG = 8e-5  # estimated seconds on one core from which a kernel takes all threads
 SPLIT = 1 << 15  # elements of a parameter from which PyTorch splits its update among threads
+WAKE = 1 << 18  # the same where no kernel of the run has used the threads before: to wake them takes longer than the update
 
 
 class KernelThreads:
     """`with` it around a run of instructions."""
 
-    __slots__ = ("total", "count", "_depth")
+    __slots__ = ("total", "count", "awake", "_depth")
 
     def __init__(self) -> None:
         self.total = torch.get_num_threads()
         self.count = 1  # that long kernels take, within a run
+        self.awake = False  # whether a kernel of the run has taken them all
         self._depth = 0
 
     def __enter__(self) -> None:
@@ -40,12 +42,13 @@ class KernelThreads:
         if not self._depth:
             if self.count > 1:
                 torch.set_num_threads(self.count)
-            self.count = 1
+            self.count, self.awake = 1, False
 
     def all(self, run: Callable[..., Any], *operands: Any) -> Any:
         """Call a kernel with all threads. Code that is compiled, in a thread of its own, has them anyway."""
         if self.count == 1 or torch.get_num_threads() == self.count:
             return run(*operands)
+        self.awake = True
         torch.set_num_threads(self.count)
         try:
             return run(*operands)
@@ -53,8 +56,9 @@ class KernelThreads:
             torch.set_num_threads(1)
 
     def for_updates(self, run: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Any:
-        """Call a kernel of many updates, with all threads where their parameters are large."""
-        if self.count > 1 and max([call[0].numel() for call in calls]) >= SPLIT:
+        """Call a kernel of many updates, with all threads where their parameters are large: an element's update is the same on
+        each of them."""
+        if self.count > 1 and max([call[0].numel() for call in calls]) >= (SPLIT if self.awake else WAKE):
             return self.all(run, calls)
         return run(calls)
 
