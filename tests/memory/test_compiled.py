@@ -214,6 +214,32 @@ def test_a_signal_with_compile_true_has_its_ops_compiled_and_no_others(monkeypat
     np.testing.assert_allclose(found[True], found[False], rtol=1e-6)
 
 
+TWO_THREADS = """
+import gc, threading
+from torch._subclasses.fake_tensor import FakeTensorMode
+from gt.worker.engine.torch import inductor
+
+def trace():
+    with FakeTensorMode():
+        pass
+
+inductor.keep_guard()
+for _ in range(20):
+    thread = threading.Thread(target=trace)
+    thread.start()
+    thread.join()
+    kept = [bytearray(n) for n in range(16, 128) for _ in range(50)]  # the memory that a thread freed has another value now
+print("traced")
+"""
+
+
+def test_programs_are_traced_in_one_thread_after_another() -> None:
+    """CUDA builds of PyTorch up to 2.11 without a GPU end with a segmentation fault without the guard."""
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", TWO_THREADS], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "traced\n"), done.stderr
+
+
 AT_THE_END = """
 import time
 import gt

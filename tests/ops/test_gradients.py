@@ -16,7 +16,7 @@ from gt.ops import TABLE, Row
 from gt.spec import Spec, complex128, float64
 from gt.worker.engine.choose import make as engine_for
 from tests.ops import samples
-from tests.ops.oracle import oracle
+from tests.ops.oracle import derivatives, oracle
 from tests.ops.samples import ROWS, SIGNED, Sample, several
 
 NUMPY = engine_for("numpy")
@@ -188,7 +188,7 @@ def test_gradients_are_pytorchs(row: Row):
             continue
         _, found = gradients(sample, wanted)
         theirs = samples.for_torch(sample)
-        with torch.enable_grad():
+        with derivatives():
             for i in wanted:
                 theirs[i].requires_grad_()
             outs = several(oracle(row)(*theirs, **sample.kind.settings))  # type: ignore[misc]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -45,6 +46,24 @@ def finish() -> None:
     _ending.set()
     for thread in tuple(_threads):
         thread.join()
+
+
+@cache
+def keep_guard() -> None:
+    """Enter a FakeTensorMode first in a thread that never ends. Where no GPU is visible, CUDA builds of PyTorch up to 2.11
+    make an object of the first thread that enters one the guard of all threads (pytorch/pytorch#178950): once that thread has
+    ended, the next compilation reads freed memory."""
+    if torch.version.cuda is None or torch.cuda.is_available():
+        return
+    entered = threading.Event()
+
+    def hold() -> None:
+        with FakeTensorMode():
+            entered.set()
+        threading.Event().wait()
+
+    threading.Thread(target=hold, name="gt-compile-guard", daemon=True).start()
+    entered.wait()
 
 
 def build(function: Callable[..., tuple], samples: list[torch.Tensor]) -> Callable[..., Any]:
@@ -142,6 +161,7 @@ class Inductor:
 
     def _start(self, arrays: list[Any], numbers: tuple) -> None:
         """Compile in a thread, with copies of this call's inputs as samples."""
+        keep_guard()
         last = images_last(self.program.program, self.engine.at)  # as the graph will have them
         samples = [a.clone(memory_format=torch.channels_last) if i in last else a.clone() for i, a in enumerate(arrays, 1)]
         self.thread = threading.Thread(target=self._compile, args=(samples, numbers), name="gt-compile", daemon=True)
