@@ -10,7 +10,8 @@ LANES   = test-others test-sessions test-documents test-processes-1 test-process
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
 $(VENV)/.ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q torch==2.13.0
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q torch==2.13.0+cpu 2>/dev/null || \
+	$(BIN)/pip install -q torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu
 	$(BIN)/pip install -q -e '.[test,dev]'
 	touch $@
 
