@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import zmq
 from processes import Processes
 
@@ -24,7 +22,7 @@ def test_others_go_on_while_a_client_does_not_reach_the_worker(processes: Proces
         far.linger = 0
         reach(far, local_address(str(port)) or "")
         far.send(m.encode(m.Hello(m.VERSION, "", "far", 1)))
-        assert far.poll(5000) and isinstance(m.decode(far.recv()), m.Welcome)
+        assert far.poll(60_000) and isinstance(m.decode(far.recv()), m.Welcome)
         load = m.KindDef(1, "load", ((-2,),) * 3, ((2, 2), (2, 2), (0, 0), float32.code))
         for serial in range(1, 4):
             place = (serial, 0, 16)
@@ -49,16 +47,18 @@ def test_collectives_of_others_go_on_while_a_client_whose_data_is_sharded_does_n
         far.linger = 0
         reach(far, local_address(str(port)) or "")
         far.send(m.encode(m.Hello(m.VERSION, "", "far", 1)))
-        assert far.poll(5000) and isinstance(m.decode(far.recv()), m.Welcome)
+        assert far.poll(60_000) and isinstance(m.decode(far.recv()), m.Welcome)
         far.send(m.encode(m.Configure({"rows": {"mesh": None, "axes": [0], "workers": None}})))
         load = m.KindDef(1, "load", ((-2,),) * 3, ((2, 2), (2, 2), (0, 0), float32.code), "rows")
         sums = m.KindDef(2, "sum", ((float32.code, 2, 2),), ((0,), False))
         read = ((9, 2, (float32.code, 2)),)
         far.send(m.encode(m.Batch(1, (load, sums), [(1, 1, 1, 0, 16), (2, 2, 1)], read)))
         far.send(m.encode(m.Ask(1, "clients")))
-        assert far.poll(5000) and isinstance(m.decode(far.recv()), m.Answer)  # its earlier messages were handled
-        start = time.monotonic()
+        assert far.poll(60_000) and isinstance(m.decode(far.recv()), m.Answer)  # its earlier messages were handled
         for _ in range(20):
             assert x.sum(0).tolist() == [4, 6]
-        assert time.monotonic() - start < 20, "it waited for another's client"
         assert not far.poll(0), "its work was not to be done yet"
+        far.send(m.encode(m.Ask(2, "clients")))
+        assert far.poll(60_000) and isinstance(
+            m.decode(far.recv()), m.Answer
+        )  # it is still there, so nobody waited for its end
