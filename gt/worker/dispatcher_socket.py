@@ -54,6 +54,10 @@ class DispatcherSocket:
         for source in self.sources_of_its_own:
             sources.add(source)
 
+    def descriptor(self) -> int:
+        """The descriptor that is ready when messages may have arrived."""
+        return self.lane.fd if self.lane is not None else int(self.socket.getsockopt(zmq.FD))
+
     def send(self, message: Any) -> None:
         self.socket.send(encode(message))
         self.sources.used(self.socket)

@@ -157,6 +157,16 @@ class FairQueue:
             for other, share in self.active.items()
         )
 
+    def first_runs(self, client: str, seconds: float) -> list[tuple[str, Run]]:
+        """The next runs without collectives of other clients that have no more virtual time than this one will have after so
+        many seconds more; the least virtual time first."""
+        share = self.shares.get(client)
+        most = share.virtual + seconds / share.weight if share is not None else 0.0
+        waiting = [(each.virtual, other, each.messages[0]) for other, each in self.active.items() if each.messages]
+        waiting = [found for found in waiting if found[0] <= most and found[1] != client]
+        waiting.sort(key=_NUMBER)
+        return [(other, run) for _, other, (run, ordered, _) in waiting if type(run) is Run and not ordered]
+
     def alone(self, run: Run) -> Share | None:
         """The share of a run's client, if all others are idle, this run is its only work and has no collectives."""
         share = self.shares.get(run.client) if not self.active else None

@@ -151,6 +151,7 @@ class Shell:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self._poll_sources()
+        self.turns.begin_second_thread(self.dispatcher.descriptor())
         while not until():
             before = time.perf_counter()
             soon = self.turns.next() is not None or self.inbound or self.turns.device_pending()
@@ -238,7 +239,7 @@ class Shell:
     def _take_in(self) -> bool:
         """Receive the dispatcher's messages and note the Drops of clients, whose work is then skipped. Kernels call this, too,
         on the threads that run them; only the main thread may use the sockets."""
-        if threading.get_ident() != MAIN:
+        if threading.get_ident() != MAIN and not self.turns.on_second_thread():
             return False
         while (frame := self.dispatcher.receive()) is not None:
             self._sort(self._read(frame))

@@ -41,6 +41,38 @@ def test_a_client_is_served_while_another_has_a_long_queue(processes: Processes,
     client.kill()
 
 
+LONG_KERNELS = """
+import sys, gt
+gt.connect(sys.argv[1])
+x = gt.ones(2048, 2048)
+w = x / 2048
+(x @ w).numpy()
+print("queued", flush=True)
+for n in range(3):
+    y = x
+    for _ in range(4):
+        y = y @ w
+    assert (y.numpy() == 1.0).all(), n  # 17 billion products in each
+print("sum right", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("disconnected")
+def test_short_questions_are_answered_inside_of_another_client_s_long_kernels(processes: Processes) -> None:
+    _, port = processes.server()
+    processes.worker(port, "--id", "w", backend="pytorch")
+    gt.connect(f"localhost:{port}")
+    a = gt.ones(4)
+    client = processes.script(LONG_KERNELS, f"localhost:{port}").wait_for("queued")
+    asked = 0
+    while "sum" not in client.out and client.popen.poll() is None:
+        asked += 1
+        assert (a + asked).tolist() == [1.0 + asked] * 4
+    client.wait_for("sum right")
+    stats = gt.debug.get_worker_stats()["w"]
+    assert asked and stats["beside"] > 0
+
+
 @pytest.mark.usefixtures("disconnected")
 def test_single_worker_clients_overtake_and_collectives_stay_in_order(processes: Processes) -> None:
     _, port = processes.server("--expect", "2")

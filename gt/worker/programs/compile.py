@@ -249,6 +249,11 @@ class Executable:
         return sum(max(specs[v].nbytes, LEAST) for v in self.lowered.constants)
 
     @cached_property
+    def seconds(self) -> float:
+        """The estimated time of a call on one core."""
+        return sum([ins.seconds for ins in self.program.instructions])
+
+    @cached_property
     def growth(self) -> int:
         """Bytes that a call adds. It is asked for at each call, and has hundreds of tensors."""
         return growth_of(self)

@@ -29,7 +29,7 @@ from gt.worker.engine.torch.lists import alike, is_tiny, of_list
 from gt.worker.engine.torch.namespace import TorchNamespace, Uncopied
 from gt.worker.engine.torch.numpy_traces import numpy_trace
 from gt.worker.engine.torch.pairs import half, of_pair
-from gt.worker.engine.torch.threads import KernelThreads, is_long
+from gt.worker.engine.torch.threads import KernelThreads
 from gt.worker.engine.torch.training import over_dying
 
 group_graph = LazyImport("gt.worker.engine.torch.group_graph")
@@ -68,7 +68,7 @@ class TorchEngine:
     def kernel(self, kind: Kind) -> Callable[..., Any]:
         run = self.plain(kind)
         if self.threads is not None:
-            return partial(self.threads.all, run) if is_long(kind) else run
+            return self.threads.wrapped(kind, run)
         return partial(_unlent, run) if kind.row.view and self.at.type == "cuda" else run
 
     def way(self, kind: Kind) -> str:
@@ -102,7 +102,7 @@ class TorchEngine:
         if self.at.type != "cpu" or kind.outs != kind.ins[:1] or self.plain(kind) is not getattr(torch, name, None):
             return None
         run = getattr(torch.Tensor, f"{name}_", None)
-        return partial(self.threads.all, run) if run is not None and self.threads is not None and is_long(kind) else run
+        return self.threads.wrapped(kind, run) if run is not None and self.threads is not None else run
 
     def update(self, kind: Kind) -> Callable[..., Any] | None:
         run = GATHERED.get(kind.row.name)
@@ -119,7 +119,7 @@ class TorchEngine:
 
     def many(self, kind: Kind) -> Callable[..., Any] | None:
         if (run := of_pair(kind)) is not None:
-            return partial(self.threads.all, run) if self.threads is not None and is_long(kind) else run
+            return self.threads.wrapped(kind, run) if self.threads is not None else run
         return self.update(kind) or of_list(kind)
 
     def faster(self, program: Any) -> Any:

@@ -6,28 +6,32 @@ from their kinds alone, so that a kernel rounds alike in every run, inside trace
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from gt.ops import Kind
-from gt.ops.estimate import parallel_seconds
+from gt.ops.estimate import estimated_seconds, parallel_seconds
 from gt.spec import Spec
 
 LONG = 8e-5  # estimated seconds on one core from which a kernel takes all threads
+LONGEST = 2e-3  # the same, from which other clients' short runs are executed during a kernel
 SPLIT = 1 << 15  # elements of a parameter from which PyTorch splits its update among threads
 WAKE = 1 << 18  # the same where no kernel of the run has used the threads before: to wake them takes longer than the update
+LARGEST = 1 << 19  # elements of the parameters of an update that takes milliseconds
 
 
 class KernelThreads:
     """`with` it around a run of instructions."""
 
-    __slots__ = ("total", "count", "awake", "_depth")
+    __slots__ = ("total", "count", "awake", "second", "_depth")
 
     def __init__(self) -> None:
         self.total = torch.get_num_threads()
         self.count = 1  # that long kernels take, within a run
         self.awake = False  # whether a kernel of the run has taken them all
+        self.second: Any = None  # a `SecondThread` of the worker
         self._depth = 0
 
     def __enter__(self) -> None:
@@ -55,12 +59,29 @@ class KernelThreads:
         finally:
             torch.set_num_threads(1)
 
+    def longest(self, run: Callable[..., Any], *operands: Any) -> Any:
+        """The same for a kernel of milliseconds, during which a second thread executes short runs of other clients."""
+        return self.all(run, *operands) if self.second is None else self.second.run(self.all, run, *operands)
+
+    def on_second_thread(self, work: Callable[[], None]) -> None:
+        """Call `work`, which executes short kernels, on another thread than that of the other runs."""
+        torch.set_num_threads(1)
+        with torch.inference_mode():
+            work()
+
     def for_updates(self, run: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Any:
         """Call a kernel of many updates, with all threads where their parameters are large: an element's update is the same on
         each of them."""
-        if self.count > 1 and max([call[0].numel() for call in calls]) >= (SPLIT if self.awake else WAKE):
-            return self.all(run, calls)
+        sizes = [call[0].numel() for call in calls]
+        if self.count > 1 and max(sizes) >= (SPLIT if self.awake else WAKE):
+            return (self.longest if sum(sizes) >= LARGEST else self.all)(run, calls)
         return run(calls)
+
+    def wrapped(self, kind: Kind, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel of a kind, with as many threads as it takes."""
+        if not is_long(kind):
+            return run
+        return partial(self.longest if estimated_seconds(kind) >= LONGEST else self.all, run)
 
 
 def is_long(kind: Kind) -> bool:
