@@ -3,6 +3,8 @@ queues or shares. `python share_alone.py ARGUMENTS OF gt.worker` is that worker.
 
 from __future__ import annotations
 
+import random
+import statistics
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +19,7 @@ from gt.worker.client_values import ClientValues
 from gt.worker.core import Worker
 from gt.worker.serve import Shell
 
-ROUNDS, SECONDS = 6, 1.2
-Measured = tuple[float, float]
+PAIRS, BURST = 100, 0.1  # pairs of bursts, and the seconds of one
 
 
 class NoQueue:
@@ -27,6 +28,7 @@ class NoQueue:
     def __init__(self) -> None:
         self.queue, self.instructions = self, 0
 
+    def begin_second_thread(self, fd: int) -> None: ...
     def next(self) -> None: ...
     def device_pending(self) -> bool:
         return False
@@ -69,26 +71,30 @@ class FirstCome(Shell):
 
 
 def alone() -> Iterator[Result]:
-    """A trainer on either worker, in turns: steps a second, and the worker's CPU time for a step, best of several."""
+    """A trainer on either worker, in short bursts by turns. Of each pair of bursts, the ratio of steps a second: the median and
+    the ends of its 95% interval, by resampling; and the worker's CPU time for a step, over all bursts."""
     with server() as port, server() as plain:
-        processes = worker(port), worker(plain, __file__)
+        workers = worker(port), worker(plain, __file__)
         trainers = [Client("gt", "train", each, wait=False) for each in (port, plain)]
         with clients(*trainers):
-            found = _measured(processes, trainers)
-    mine, theirs = found
-    yield rates("share-alone", max(r for r, _ in mine), max(r for r, _ in theirs), "steps/s")
-    yield times("share-alone-cpu", min(c for _, c in mine) * 1e6, min(c for _, c in theirs) * 1e6, "us CPU a step")
+            before = [_cpu(each) for each in workers]
+            pairs = [_pair(trainers) for _ in range(PAIRS)]
+            used = [_cpu(each) - cpu for each, cpu in zip(workers, before)]
+    theirs = statistics.median(other for _, other in pairs)
+    ratios = [own / other for own, other in pairs]
+    chosen = random.Random(0)
+    medians = sorted(statistics.median(chosen.choices(ratios, k=PAIRS)) for _ in range(1000))
+    for name, ratio in (("", statistics.median(ratios)), ("-low", medians[25]), ("-high", medians[974])):
+        yield rates(f"share-alone{name}", ratio * theirs, theirs, "steps/s")
+    steps = [sum(rate) * BURST for rate in zip(*pairs)]
+    yield times("share-alone-cpu", used[0] / steps[0] * 1e6, used[1] / steps[1] * 1e6, "us CPU a step")
 
 
-def _measured(workers: tuple[Any, Any], trainers: list[Client]) -> tuple[list[Measured], list[Measured]]:
-    """Of either worker, the rate and the worker's CPU seconds for a step, in each round."""
-    found: tuple[list[Measured], list[Measured]] = ([], [])
-    for _ in range(ROUNDS):
-        for each, trainer, measured in zip(workers, trainers, found):
-            before = _cpu(each)
-            (rate,) = trainer.work(SECONDS)
-            measured.append((rate, (_cpu(each) - before) / (rate * SECONDS)))
-    return found
+def _pair(trainers: list[Client]) -> tuple[float, float]:
+    """The rates of both in bursts right after one another, in either order."""
+    order = random.sample((0, 1), 2)
+    found = {n: trainers[n].work(BURST)[0] for n in order}
+    return found[0], found[1]
 
 
 def _cpu(worker: Any) -> float:

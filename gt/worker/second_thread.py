@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from queue import SimpleQueue
 from typing import Any
@@ -97,8 +97,9 @@ def is_short(values: ClientValues, run: Run) -> bool:
     """Whether a run is certain to take a moment: its kinds are defined, and neither large nor collectives."""
     if run.kinds or run.traces or values.guarded or values.has_sharded or len(run.code) > LIGHT:
         return False
+    code: Sequence[tuple[Any, ...]] = run.code
     seconds = 0.0
-    for ins in run.code:
+    for ins in code:
         form, _, ready = values.kinds.get(ins[0], (COLLECTIVE, None, None))  # one that is not defined is refused in its turn
         if form == TRACE:
             seconds += inf if ready.compile else ready.seconds
