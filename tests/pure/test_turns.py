@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,6 +148,32 @@ def test_a_run_of_a_client_that_is_alone_is_left_for_one_that_comes() -> None:
         served.append(client)
         turns.serve(client)
     assert set(served) == {"c", "d"} and len(core.spaces["c"].table) == 3 * LIGHT + 1 and not core.preempted
+
+
+def test_the_first_message_of_a_new_client_waits_for_a_long_turn_and_later_ones_do_not() -> None:
+    core, now, arrive = Worker(make("numpy")), [0.0], [inf]
+    core.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+
+    def clock() -> float:
+        now[0] += LOOK / 10
+        return now[0]
+
+    def take_in() -> bool:
+        if now[0] >= arrive[0]:
+            arrive[0] = inf
+            turns.put("d", Run("d", 1, (FILL,), [(1, 1, 7.0)]))
+        return True
+
+    turns = ClientTurns(core, clock, take_in, lambda: False, lambda mails: None)
+    turns.put("c", Run("c", 1, (FILL,), [(1, n, 1.0) for n in range(1, 1000 * LIGHT)]))
+    for longest in (ALONE, LOOK, LOOK):
+        began = now[0]
+        arrive[0] = began + LOOK / 2
+        assert turns.next() == "c"
+        turns.serve("c")
+        assert "c" in core.preempted and longest / 2 < now[0] - began < 1.2 * longest + LOOK, now[0] - began
+        assert turns.next() == "d"
+        turns.serve("d")
 
 
 class Event:
