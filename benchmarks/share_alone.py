@@ -14,7 +14,7 @@ from measure import Result, rates, times
 from share import Client, clients, server, worker
 
 from gt.worker import __main__ as command
-from gt.worker import process
+from gt.worker import process, serve
 from gt.worker.client_values import ClientValues
 from gt.worker.core import Worker
 from gt.worker.serve import Shell
@@ -28,7 +28,6 @@ class NoQueue:
     def __init__(self) -> None:
         self.queue, self.instructions = self, 0
 
-    def begin_second_thread(self, fd: int) -> None: ...
     def next(self) -> None: ...
     def device_pending(self) -> bool:
         return False
@@ -104,5 +103,6 @@ def _cpu(worker: Any) -> float:
 CASES = {"share-alone": alone}
 
 if __name__ == "__main__":
+    serve.begin_second_thread = lambda turns, fd: None
     process.Shell = FirstCome  # type: ignore[misc]
     sys.exit(command.main())

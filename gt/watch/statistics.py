@@ -38,7 +38,7 @@ WORKER: Described = {
     "busy_seconds": "seconds in which it had",
     "queue": "instructions that waited when this was asked",
     "preemptions": "programs left in their middle because another client waited",
-    "beside": "short runs that were executed during another client's long kernel on a CPU",
+    "short_runs": "short runs that were executed during another client's long kernel on a CPU",
     "lane_runs": "messages of the dispatcher that came over its lane, past ZMQ",
     "spins": "waits for messages that ended before the worker slept, as it looked again and again (GT_SPIN)",
     "lane_answers": "answers to clients that went over lanes",

@@ -10,7 +10,7 @@ from gt.transport.messages import Mail, Run
 from gt.worker.core import Worker
 from gt.worker.fair_queue import SLICE, FairQueue, Share
 from gt.worker.peer_names import DISPATCHER
-from gt.worker.second_thread import SecondThread, is_short
+from gt.worker.short_runs import LongKernels, is_short
 from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
@@ -34,19 +34,17 @@ class ClientTurns:
         self.shared_until = 0.0  # time from which the device no longer counts as shared
         self.measure_at = 0.0  # time of the next reading of its progress
         self.weighed, self.weigh_at = -1, 0.0  # count of arrivals when weights were last compared, and when to do so again
-        self.second: SecondThread | None = None
-        self.beside = 0  # runs executed by the second thread
+        self.second: LongKernels | None = None  # set by the shell where a second thread executes short runs
+        self.short_runs = 0  # runs executed by the second thread
         self.resident, self.resident_until = "", 0.0  # whose memory was moved to the device, and how long it is to stay
         behind = self._behind if core.streams is not None else None
         self.turn = core.executor.turn = Turn(clock, self._others_wait, self._full if behind else None, self._newcomer)
         self.behind = behind
         core.answers.seconds, core.in_turn = self.seconds, self.in_turn
 
-    def begin_second_thread(self, fd: int) -> None:
-        """Have short runs executed during long kernels of a CPU, when there are messages at this descriptor."""
-        if (threads := self.core.engine.threads) is not None:
-            wanted: Callable[[], bool] = lambda: self.turn.several
-            threads.second = self.second = SecondThread(fd, self.serve_short, threads.on_second_thread, wanted)
+    def several(self) -> bool:
+        """Whether other clients than the current one are connected."""
+        return self.turn.several
 
     def on_second_thread(self) -> bool:
         return self.second is not None and self.second.is_current()
@@ -162,7 +160,7 @@ class ClientTurns:
         if not self.take_in() or not plain or core.cancellation.gone or core.host.residency.out:
             return
         while self.second is not None and self.second.inside and (client := self._next_short()) is not None:
-            self._serve_beside(client)
+            self._serve_within(client)
 
     def _next_short(self) -> str | None:
         """The client with the least virtual time whose next run is short."""
@@ -172,7 +170,7 @@ class ClientTurns:
                 return client
         return None
 
-    def _serve_beside(self, client: str) -> None:
+    def _serve_within(self, client: str) -> None:
         """A client's next run, to its end, within the turn of another."""
         executor, turn, current, began = self.core.executor, self.core.executor.turn, self.client, self.began
         self.client, self.began, executor.turn = client, self.clock(), None
@@ -181,7 +179,7 @@ class ClientTurns:
             self.queue.charge(client, self.clock() - self.began)
         finally:
             self.client, self.began, executor.turn = current, began, turn
-        self.beside += 1
+        self.short_runs += 1
 
     def _held(self) -> Any:
         """Whether a run is paused, a client has left or memory was moved."""
@@ -228,7 +226,7 @@ class ClientTurns:
         shares = queue.stats()
         for client, own in shares.items():
             own.update(streams.stats(client) if streams is not None else {})
-        return {"queue": queue.instructions, "preemptions": queue.preemptions, "beside": self.beside, "shares": shares}
+        return {"queue": queue.instructions, "preemptions": queue.preemptions, "short_runs": self.short_runs, "shares": shares}
 
     def _parked(self) -> str | None:
         return self.core.parked.run.client if self.core.parked is not None else None

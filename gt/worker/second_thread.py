@@ -6,23 +6,17 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable, Sequence
-from math import inf
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from gt.transport.messages import Run
-from gt.worker.client_values import ClientValues
-from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE
-from gt.worker.turns import LIGHT
-
-SHORT = 5e-4  # estimated seconds on one core of all programs of a short run
+from gt.worker.client_turns import ClientTurns
 
 
 class SecondThread:
     """`serve()` executes the short runs that have arrived, `prepare(work)` calls `work` with the settings of a thread that
-    executes kernels, `wanted()` returns whether other clients are connected. It starts at the first long kernel beside other
-    clients, and waits for messages at the descriptor `fd` inside of long kernels alone: a client that is alone never has it."""
+    executes kernels, `wanted()` returns whether other clients are connected. It starts at the first long kernel while others
+    are connected, and waits for messages at the descriptor `fd` inside of long kernels alone."""
 
     def __init__(
         self, fd: int, serve: Callable[[], None], prepare: Callable[[Callable[[], None]], None], wanted: Callable[[], bool]
@@ -35,7 +29,7 @@ class SecondThread:
         self.asleep = False  # whether the second thread waits for the next long kernel
         self.kernels: SimpleQueue[None] = SimpleQueue()
         self.thread: threading.Thread | None = None
-        self.failed: BaseException | None = None  # what ended the second thread
+        self.failed: BaseException | None = None  # the error that ended the second thread
 
     def run(self, kernel: Callable[..., Any], *operands: Any) -> Any:
         """Call a long kernel; the second thread has the worker's state until it returns."""
@@ -56,7 +50,7 @@ class SecondThread:
             self.state.acquire()
 
     def _wait(self) -> None:
-        """Serve what arrives during long kernels. What arrives otherwise is left to the worker's own thread."""
+        """Serve messages that arrive during long kernels. Other messages are left to the worker's own thread."""
         arrived = select.poll()
         arrived.register(self.fd, select.POLLIN)
         while self.failed is None:
@@ -88,21 +82,12 @@ class SecondThread:
         return self.serving and self.thread is threading.current_thread()
 
     def check(self) -> None:
-        """Raise what ended the second thread."""
+        """Raise the error that ended the second thread."""
         if self.failed is not None:
             raise self.failed
 
 
-def is_short(values: ClientValues, run: Run) -> bool:
-    """Whether a run is certain to take a moment: its kinds are defined, and neither large nor collectives."""
-    if run.kinds or run.traces or values.guarded or values.has_sharded or len(run.code) > LIGHT:
-        return False
-    code: Sequence[tuple[Any, ...]] = run.code
-    seconds = 0.0
-    for ins in code:
-        form, _, ready = values.kinds.get(ins[0], (COLLECTIVE, None, None))  # one that is not defined is refused in its turn
-        if form == TRACE:
-            seconds += inf if ready.compile else ready.seconds
-        elif form == COLLECTIVE or form != FREED and ready.large:
-            return False
-    return seconds <= SHORT
+def begin_second_thread(turns: ClientTurns, fd: int) -> None:
+    """Have short runs executed during long kernels of a CPU, when there are messages at this descriptor."""
+    if (threads := turns.core.engine.threads) is not None:
+        threads.second = turns.second = SecondThread(fd, turns.serve_short, threads.on_second_thread, turns.several)

@@ -65,6 +65,7 @@ from gt.worker.memory_release import give_back
 from gt.worker.peer_names import DISPATCHER, worker_peer
 from gt.worker.peer_sockets import PeerSockets
 from gt.worker.programs.units import Units
+from gt.worker.second_thread import begin_second_thread
 from gt.worker.stalls import Stalls
 from gt.worker.state import StateReader
 
@@ -151,7 +152,7 @@ class Shell:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self._poll_sources()
-        self.turns.begin_second_thread(self.dispatcher.descriptor())
+        begin_second_thread(self.turns, self.dispatcher.descriptor())
         while not until():
             before = time.perf_counter()
             soon = self.turns.next() is not None or self.inbound or self.turns.device_pending()

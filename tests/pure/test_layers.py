@@ -53,10 +53,12 @@ THREADED = {
     "worker/engine/philox.py": "random numbers of a large tensor are made on all cores",
     "worker/engine/torch/inductor.py": "programs are compiled while they run as they are",
     "worker/recorder.py": "a thread reports the times that another recorded",
+    "worker/second_thread.py": "short runs are executed while the first thread is inside a long kernel",
     "worker/state.py": "the stack of the first thread is told by another, as the first may be stuck",
     "worker/serve.py": "kernels may ask for messages in a thread, and sockets are the first one's",
 }
 SHELLS = ("serve.py", "groups.py", "__main__.py")  # groups.py waits for other workers
+SHELLS += ("second_thread.py",)  # which gt/worker/serve.py starts
 SHELLS += ("client_socket.py", "dispatcher_socket.py", "peer_sockets.py")  # the sockets that gt/worker/serve.py is made of
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.fair_queue import FairQueue
 from gt.worker.peer_names import DISPATCHER
-from gt.worker.second_thread import SHORT, SecondThread, is_short
+from gt.worker.short_runs import SHORT, is_short
 
 FILL = KindDef(1, "full", ((-3,),), ((2,), float32.code))
 DOUBLE = KindDef(2, "add", ((float32.code, 2), (float32.code, 2)), ())
@@ -43,8 +44,7 @@ class Pool:
         self.core, self.sent, self.now = Worker(make("numpy")), list[Mail](), 0.0
         self.core.handle(Mail(DISPATCHER, Welcome("w0", 0)))
         self.turns = ClientTurns(self.core, self.clock, lambda: True, lambda: False, self.sent.extend)
-        self.turns.second = SecondThread(0, self.turns.serve_short, lambda work: work(), lambda: True)
-        self.turns.second.inside = True
+        self.turns.second = SimpleNamespace(inside=True, is_current=lambda: True, check=lambda: None)
         for client in ("a", "b"):
             self.turns.put(client, Run(client, 1, (FILL, DOUBLE, LARGE), [(1, 1, 5.0)]))
             self.turns.serve(client)
@@ -75,7 +75,7 @@ def test_a_short_run_is_executed_charged_and_answered_within_another_s_turn(pool
     before, began = share.seconds, pool.turns.began
     pool.ask((2, 2, 1, 1))
     assert pool.answers() == [7] and pool.core.spaces["b"].table[2].tolist() == [10.0, 10.0]
-    assert share.seconds > before and pool.turns.stats()["beside"] == 1
+    assert share.seconds > before and pool.turns.stats()["short_runs"] == 1
     assert (pool.turns.client, pool.turns.began, pool.core.executor.turn) == ("a", began, turn), "a's turn goes on"
 
 

@@ -70,7 +70,7 @@ def test_short_questions_are_answered_inside_of_another_client_s_long_kernels(pr
         assert (a + asked).tolist() == [1.0 + asked] * 4
     client.wait_for("sum right")
     stats = gt.debug.get_worker_stats()["w"]
-    assert asked and stats["beside"] > 0
+    assert asked and stats["short_runs"] > 0
 
 
 @pytest.mark.usefixtures("disconnected")
