@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.dispatcher.flow import Flow
-from gt.dispatcher.tables import Client, Entry, Lost, WorkerState
-from gt.errors import ProtocolError
+from gt.dispatcher.tables import Client, Entry, Lost, WorkerState, check_results
 from gt.ops.table import spec_out
 from gt.program.code import first_result, free, place_of, with_place
 from gt.transport.messages import Mail, Run, Upload
@@ -24,11 +23,10 @@ def uploaded(ins: tuple) -> bool:
     return bool(place_of(ins)[0] == UPLOADED)
 
 
-def read(ins: tuple) -> tuple:
+def read(client: Client, ins: tuple) -> tuple:
     """A load instruction for workers, which find uploaded bytes under the tensor's id."""
     id = first_result(ins)
-    if type(id) is not int:
-        raise ProtocolError(f"invalid tensor id {id!r}: expected an integer")
+    check_results(client, (id,), whole=True)
     return with_place(ins, (UPLOADED, id, 0)) if uploaded(ins) else ins
 
 

@@ -11,7 +11,7 @@ from gt.dispatcher.plan import Plan, choose
 from gt.dispatcher.planning import Planning
 from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.steps import SoloPlan
-from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, results_of
+from gt.dispatcher.tables import Client, Entry, KindPlans, Lost, Refused, Tables, TracePlans, check_results, results_of
 from gt.dispatcher.traces import choose_trace, expand
 from gt.errors import ProtocolError
 from gt.program.code import FIRST_RESULT, FREES, by_result, free, freed_id
@@ -72,41 +72,44 @@ class Rewriter:
                 else:
                     key = (number, policy.new_layout(self.tables, client) if many and not use.signal else here)
                     if use.loads:
-                        ins = loads.read(ins)
+                        ins = loads.read(client, ins)
                 plan = plans.get(key)
                 if plan is None:
                     if self._cut(client, whole):
                         return position
                     if (plan := self._new_plan(client, use, ins, key, flow)) is None:
                         continue
-                if plan.solo is None:
+                solo = plan.solo
+                if solo is None:
                     if self._spread(client, use, code, position, key, plan, flow) or self._cut(client, whole):
                         return position + 1
                     continue
+                if use.result_count == 1:
+                    id = ins[FIRST_RESULT]
+                    if not id > 0:
+                        check_results(client, (id,))
+                    entries[id] = plan.entry
+                else:
+                    if use.result_count > MANY and self._long(client, use.result_count, whole):
+                        return position
+                    check_results(client, ins[use.form.results])
+                    entries.update(by_result(ins, plan.entries))
             except Exception as wrong:  # an invalid instruction affects its own results alone, which carry the reason
                 self._refused(client, ins, wrong, flow)
                 if self._cut(client, whole):
                     return position + 1
                 continue
-            queue = queues.get(plan.solo)
+            queue = queues.get(solo)
             if queue is None:
-                queue = flow.queue(plan.solo)
+                queue = flow.queue(solo)
             queue.append(ins)
-            if use.result_count == 1:
-                entries[ins[FIRST_RESULT]] = plan.entry
-            else:
-                if use.result_count > MANY and self._long(client, use.result_count, whole):
-                    queue.pop()
-                    return position
-                for id, entry in by_result(ins, plan.entries):
-                    entries[id] = entry
             if many:
                 for id, entry in by_result(ins, plan.entries):
                     policy.count(self.tables, client, id, entry)
             if use.dies:
                 self._forget_inputs(client, ins, use.dies)
-            if use.loads and (plan.solo not in client.attached or loads.uploaded(ins)):
-                loads.begin(client, ins, plan.entry, {plan.solo: [queue.pop()]}, flow)
+            if use.loads and (solo not in client.attached or loads.uploaded(ins)):
+                loads.begin(client, ins, plan.entry, {solo: [queue.pop()]}, flow)
                 return position + 1
         return None
 
@@ -147,8 +150,7 @@ class Rewriter:
         if isinstance(plan, Lost):
             self._refuse(client, ins, plan, flow)
             return False
-        if any(type(id) is not int for id in ins[use.form.results]):  # workers use them as tags of messages to their peers
-            raise ProtocolError(f"invalid tensor ids {ins[use.form.results]}: expected integers")
+        check_results(client, ins[use.form.results], whole=True)
         if isinstance(use, TracePlans):
             self._call(client, use, code, position, key, plan, flow)
             return False
@@ -166,7 +168,7 @@ class Rewriter:
             policy.count(self.tables, client, id, entry)
         if use.loads:
             queues: dict[int, list] = {}
-            plan.write(loads.read(ins), queues)
+            plan.write(loads.read(client, ins), queues)
             return loads.begin(client, ins, plan.entries[0], queues, flow)
         plan.write(ins, flow.code)
         for slot, entry in plan.relaid:

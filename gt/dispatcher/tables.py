@@ -197,6 +197,15 @@ class Client:
         return Came(self.name, self.weight, self.memory, user.name, user.weight, user.memory, self.interactive)
 
 
+def check_results(client: Client, ids: tuple[Any, ...], whole: bool = False) -> None:
+    """Raise unless results may have these ids: positive, or those of an expanded trace's temporaries, which are never given
+    again. The other ones are used inside of plans, where a client's tensor would be overwritten. `whole`: and integers, as
+    workers use them as tags of messages to their peers."""
+    for id in ids:
+        if not (id > 0 or -client.temporaries <= id < -RESERVED) or whole and type(id) is not int:
+            raise ProtocolError(f"invalid tensor id {id}: expected a positive integer")
+
+
 @dataclass(slots=True)
 class WorkerState:
     peer: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -18,9 +18,10 @@ from gt.spec import Spec
 from gt.worker.engine import Engine
 from gt.worker.engine.host_copy import HostCopy
 from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable, Ready, Turns
-from gt.worker.programs.sharded import SEGMENTS, ShardedTrace
+from gt.worker.programs.sharded import SEGMENTS, RefusedShare, ShardedTrace
 from gt.worker.programs.ticks import Ticks
 from gt.worker.programs.units import Unit
+from gt.worker.refusals import RefusedKind
 
 CONSTANTS = 1 << 24  # most bytes of constants in all programs of a client, which no quota counts
 
@@ -243,6 +244,17 @@ class ClientValues:
         """Bytes of constants that another program may have."""
         return CONSTANTS - sum(ready.constant_bytes for _, _, ready in self.kinds.values() if isinstance(ready, Executable))
 
+    def refuse(self, trace: TraceDef, wrong: Exception, collectives: Any) -> None:
+        """Define a trace that cannot be prepared: its calls fail."""
+        refused = RefusedKind.trace(trace, wrong)
+        if any(map(self.is_collective, trace.body)):
+            refused, self.has_sharded = RefusedShare(trace, wrong, self, collectives), True
+        self.kinds[trace.number] = (TRACE, refused.run, refused)
+
+    def is_collective(self, code: Sequence[Any]) -> bool:
+        """Whether an instruction of a definition, which may be invalid, is a collective."""
+        return bool(code) and code[0] in self.kinds and self.kinds[code[0]][0] == COLLECTIVE
+
     def _kind(self, number: int) -> Kind | None:
         """The kind of this number, if it is defined and usable in programs."""
         ready = self.kinds[number][2] if number in self.kinds else None
@@ -251,7 +263,7 @@ class ClientValues:
     def parts(self, number: int) -> list[int]:
         """The numbers that are dropped with this one."""
         ready = self.kinds[number][2] if number in self.kinds else None
-        return [number, *ready.segments] if isinstance(ready, ShardedTrace) else [number]
+        return [number, *ready.segments] if isinstance(ready, (ShardedTrace, RefusedShare)) else [number]
 
     def add_counts(self, code: list[tuple]) -> None:
         """Count the kinds of executed instructions."""

@@ -47,8 +47,7 @@ class Definitions:
                 values.define(trace, self.executor.engine, compile, say, self.show, collectives)
             except Exception as wrong:  # or while it prepares a program; calls of the trace raise it
                 self.refused(run.client, trace, wrong)
-                unfit = RefusedKind.trace(trace, wrong)
-                values.kinds[trace.number] = (unfit.form, unfit.run, unfit)
+                values.refuse(trace, wrong, collectives)
 
     def _ready(self, values: ClientValues, definition: KindDef, collectives: Collectives) -> Ready:
         kind, engine, client = kind_in(definition), self.executor.engine, values.client

@@ -32,8 +32,9 @@ class RefusedKind:
         self.form = TRACE
 
     @classmethod
-    def trace(cls, trace: TraceDef, wrong: Exception) -> RefusedKind:
-        result_count = len(trace.results)
+    def trace(cls, trace: TraceDef, wrong: Exception, more: int = 0) -> RefusedKind:
+        """A trace's, with so many more results."""
+        result_count = more + len(trace.results)
         return cls(f"trace {trace.number}", wrong, result_count, tuple(map(Form(result_count, 0, ()).at, trace.dies)))
 
     def run(self, *operands: Any) -> Any:

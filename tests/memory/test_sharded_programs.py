@@ -19,9 +19,22 @@ from gt.program.code import FREE
 from gt.testing import cluster
 from gt.transport.messages import Run
 from gt.worker.cancel import Parked
-from gt.worker.programs.sharded import ShardedTrace
+from gt.worker.collectives.mail import MailCollectives
+from gt.worker.programs.group_recordings import NOT_NOW
+from gt.worker.programs.sharded import RefusedShare, ShardedTrace
 
 pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
+
+
+class Unwilling:
+    """A recording that its worker never makes."""
+
+    def wish(self, call: tuple) -> int:
+        return NOT_NOW
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
 
 SIGNALS = {
     "batch": SignalConfig(ShardConfig(axis=0)),
@@ -337,3 +350,48 @@ def test_nothing_of_a_collective_that_was_waited_for_is_left_to_the_garbage_coll
             assert sum(type(o) is Parked for o in gc.get_objects()) == 0
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["in segments", "asked for a recording"])
+@pytest.mark.parametrize("fails", ["kernel", "group_recording"])
+def test_a_share_that_one_worker_cannot_prepare_fails_and_nobody_waits(fails, recorded, monkeypatch):
+    """Its peers prepared theirs: they get the failure in the place of this worker's pieces, in each call."""
+    with cluster(3) as made:
+        configure()
+        if recorded:
+            monkeypatch.setattr(MailCollectives, "records", lambda self, members: True)
+            for worker in made.workers:
+                monkeypatch.setattr(worker.engine, "group_recording", lambda *_: Unwilling())
+        engine = made.workers[1].engine
+        before = getattr(engine, fails)
+
+        def failing(*given):
+            if fails == "group_recording" or given[0].row.name == "tanh":
+                raise MemoryError("no room")
+            return before(*given)
+
+        monkeypatch.setattr(engine, fails, failing)
+        with gt.signal("batch"):
+            x = gt.randn(6, 4)
+
+        def step():
+            with gt.signal("batch"):
+                h = x * 2.0 + 1.0
+                return (h.sum(axis=0) ** 2).sum(), (h.tanh().sum(axis=0) ** 2).sum()
+
+        calls = 0
+        for _ in range(9):
+            for total in step():
+                try:
+                    total.item()
+                except gt.errors.RemoteError as error:
+                    assert "no room" in str(error) or "cannot be prepared on this worker" in str(error)
+                    calls += 1
+        refused = [r for _, _, r in made.workers[1].spaces["c0"].kinds.values() if isinstance(r, RefusedShare)]
+        assert calls > 3 and any(r.calls > 2 for r in refused), (calls, refused)
+        for worker in made.workers:
+            assert worker.parked is None and not any(worker.collectives.came.values()) and not worker.backlog
+            assert not [id for id in worker.spaces["c0"].table if id < 0], "its values local to a call are freed"
+        monkeypatch.undo()
+        with gt.signal("batch"):
+            assert (x * 0.0 + 1.0).sum().item() == 24.0

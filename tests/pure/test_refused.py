@@ -120,6 +120,28 @@ def test_odd_statics_that_a_sharding_rule_stumbles_over_cost_that_instruction(ta
     assert set(told) == {k.number for k in odd}
 
 
+@pytest.mark.parametrize("id", [0, -1, -4096, -4097, -(1 << 50), -0.5, float("nan")])
+@pytest.mark.parametrize("made_by", ["a kind", "a kind of two results", "a trace", "a kind on several workers", "a load"])
+def test_ids_that_workers_use_for_temporaries_are_refused_for_results(talk: Conversation, made_by: str, id: float) -> None:
+    """A plan for several workers has temporaries under such ids: it would write over the client's tensor, or free it."""
+    talk("c", Configure({"s": {"mesh": None, "axes": [0], "workers": None}}))
+    kinds = (
+        KindDef(3, "full", ((-3,),), ((2, 2), F), "s"), KindDef(4, "load", ((-2,), (-2,), (-2,)), ((2, 2), (2, 2), (0, 0), F)),
+        KindDef(5, "topk", (PAIR,), (1, 1, True)),
+    )  # fmt: skip
+    trace = TraceDef(9, 1, [(2, 2, 1, 1), (2, 3, 2, 1)], (2, 3))
+    code = {
+        "a kind": (2, id, 1, 1), "a kind of two results": (5, 50, id, 1), "a trace": (9, 50, id, 1),
+        "a kind on several workers": (3, id, 1.0), "a load": (4, id, -1, 0, 16),
+    }[made_by]  # fmt: skip
+    mails = talk("c", Batch(2, kinds, [code, (2, 60, 1, 1)], ((7, 60, PAIR),), traces=(trace,)))
+    sent = [ins for mail in mails if isinstance(mail.message, Run) for ins in mail.message.code if ins[0] > 0]
+    assert sent == [(2, 60, 1, 1)] and answers(mails)[7] is True
+    lost = [entry for id, entry in talk.tables.clients["c"].entries.items() if id not in (1, 60)]
+    assert lost and all("expected a positive integer" in entry.why for entry in lost), lost
+    assert talk.tables.dropped == 1
+
+
 def test_operands_of_another_spec_than_the_kind_s_never_reach_a_worker(talk: Conversation) -> None:
     wide = (F, 2000, 2000)
     adam = KindDef(5, "exp", (wide,), ())

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gt import environment
 from gt.errors import ProtocolError, WorkerLost
 from gt.ops import Kind
 from gt.transport.messages import Aborted, InputFailed, Mail, Noted, Peer, Piece, Reached, StallQuery, Store, Ways
@@ -55,6 +56,7 @@ class GroupCollectives:
         self.ways, self.hosts = self.mail.ways, self.mail.hosts
         self.groups: dict[tuple[int, ...], Group] = {}
         self.posts: list[Mail] = []
+        self.records_any = environment.CUDA_GRAPHS.value()
         self.announced = False  # whether the peers know how this worker is reached
         self.store: Any = None
         self.aborts = Aborts()
@@ -190,7 +192,7 @@ class GroupCollectives:
         return Undecided(self, client, kind, operands, tag) if self.unknown(kind) else self.choose(client, kind, operands, tag)
 
     def records(self, members: tuple[int, ...]) -> bool:
-        return members in self.groups and self.groups[members].nccl
+        return self.records_any and members in self.groups and self.groups[members].nccl
 
     def recorder(self, members: tuple[int, ...]) -> Recorder | None:
         group = self.groups.get(members)

@@ -5,6 +5,7 @@ it: who waits there in vain names the missing ones, and gives up, as in every ot
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 from gt.ops import Kind
@@ -52,6 +53,17 @@ def decided(least: int, most: int) -> int:
     return least if least <= NOT_NOW or least == most else RECORD
 
 
+def agreed_kind(group: tuple[int, ...]) -> Kind:
+    """The collective of the members' wishes."""
+    return infer(TABLE["all_reduce"], (WISHES, int), (group, "min"))
+
+
+def agreement(client: str, collectives: GroupPeers, group: tuple[int, ...]) -> Ready:
+    """The same as an instruction, for a member that cannot have a wish."""
+    kind = agreed_kind(group)
+    return Ready(kind, partial(collectives.begin, client, kind), form=COLLECTIVE)
+
+
 class RecordedKind(Ready):
     """The instruction that stands for a call: a collective of the group with the trace's results."""
 
@@ -77,7 +89,7 @@ class RecordedTrace:
         specs = program.specs
         self.used = tuple(at for i, at in enumerate(form.tensor_positions, 1) if i in specs)
         self.results = form.results
-        self.kind = infer(TABLE["all_reduce"], (WISHES, int), (group, "min"))
+        self.kind = agreed_kind(group)
         ready = self.ready = RecordedKind(self.kind, self._begin, form=COLLECTIVE)
         ready.program, ready.name = program, trace.title
         ready.encoding = Form.of_call(trace.result_count, len(self.used), 1)

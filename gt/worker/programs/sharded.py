@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gt.program import Hole, Instruction, Program
-from gt.program.code import Form, encoded, first_result, free
+from gt.program.code import Form, arguments, encoded, first_result, free, frees_of, number_of, tag_of
 from gt.program.stretch import pick
+from gt.program.wire import TraceDef
 from gt.spec import Spec
 from gt.worker.engine import Engine
-from gt.worker.programs.compile import COLLECTIVE, TRACE, Executable
-from gt.worker.programs.group_recordings import GroupPeers, RecordedTrace
+from gt.worker.programs.compile import COLLECTIVE, TRACE, Executable, Ready
+from gt.worker.programs.group_recordings import GroupPeers, RecordedTrace, agreement
 from gt.worker.programs.passes.segments import SHORT, FreedValues, ProgramSegment, segments
+from gt.worker.refusals import RefusedKind
 
 PRIVATE = -(1 << 50)  # ids of values local to a call, downwards; calls run one after another, so all use the same ids
 SEGMENTS = -(1 << 61)  # numbers of the programs between collectives, downwards
@@ -156,12 +158,50 @@ class ShardedTrace:
         return self.slot_of[value]
 
 
+class RefusedShare(RefusedKind):
+    """In place of a share that this worker cannot prepare. A call fails, and takes part in the share's collectives with the
+    failure in place of operands, as the other members of their groups wait for this worker."""
+
+    def __init__(self, trace: TraceDef, wrong: Exception, space: Any, collectives: GroupPeers) -> None:
+        fails = RefusedKind.trace(trace, wrong, more=1)  # the results, and before them the operand of all its collectives
+        super().__init__(fails.title, wrong, len(trace.results))
+        self.calls, self.segments = 0, [space.segment()]
+        space.kinds[self.segments[0]] = (TRACE, fails.run, fails)
+        given = Form.of_call(self.result_count, trace.inputs, len(trace.holes)).numbers
+        hole = {at: given[i] for i, positions in enumerate(trace.holes) for at in positions}
+        self.steps: list[tuple[int, Ready, int | None, Any]] = []  # number, kind, the tag's position in a call, or it
+        for index, code in enumerate(trace.body):
+            if space.is_collective(code):
+                ready = space.kinds[number_of(code)][2]
+                self.steps.append((number_of(code), ready, hole.get((index, ready.encoding.numbers[-1])), tag_of(code)))
+        groups = {ready.kind.settings["group"] for _, ready, _, _ in self.steps}
+        self.collectives, self.group = collectives, groups.pop() if len(groups) == 1 else ()
+        self.asks = agreement(space.client, collectives, self.group)
+        self.segments.append(space.segment())
+        space.kinds[self.segments[1]] = (COLLECTIVE, self.asks.run, self.asks)
+
+    def code(self, call: tuple) -> Iterator[tuple]:
+        self.calls += 1
+        yield encoded(self.segments[0], (PRIVATE,), arguments(call))
+        if self.calls > 1 and self.group and self.collectives.records(self.group):  # the others ask before they record it
+            yield self._failed(self.segments[1], self.asks, first_result(call) if self.result_count else 0)
+        for number, ready, at, tag in self.steps:
+            yield self._failed(number, ready, tag if at is None else call[at])
+        most = max(ready.result_count for _, ready, _, _ in self.steps)
+        yield from frees_of(PRIVATE - i for i in range(1 + most))
+
+    def _failed(self, number: int, ready: Ready, tag: int) -> tuple:
+        """A collective without operands, whose results are not used."""
+        results = [PRIVATE - 1 - i for i in range(ready.result_count)]
+        return encoded(number, results, (*[PRIVATE] * len(ready.tensor_positions), tag))
+
+
 def unfold(space: Any, code: Iterable[tuple]) -> Iterator[tuple]:
     """Instructions with the calls of sharded traces expanded."""
     kinds = space.kinds
     for ins in code:
         ready = kinds[ins[0]][2] if ins[0] in kinds else None
-        if type(ready) is ShardedTrace:
+        if type(ready) is ShardedTrace or type(ready) is RefusedShare:
             space.within = first_result(ins) if ready.result_count else 0
             yield from ready.code(ins)
             space.within = 0
