@@ -240,7 +240,7 @@ def diffusion(at: Setting) -> Steps:
 
 # benchmarks/results/README.md has the profiles
 AFTER_READS = "after a read the device waits 2 ms for the next batch, and graphs of early and of whole calls copy for 1 ms"
-CALLS = "two thirds of the worker's time are 59 calls of oneDNN's convolutions (eager's 40), of which a sixth computes"
+CALLS = "two thirds of the worker's time are the 40 calls of oneDNN's convolutions that eager makes, too"
 LOOPS = {
     # batch norm multiplies roundings
     "resnet18": Loop(resnet_loop, tolerance=5e-2, compare=1, why_on_gpu=AFTER_READS, why_on_cpu=CALLS),

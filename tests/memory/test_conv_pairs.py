@@ -78,6 +78,11 @@ def test_gradients_of_other_convolutions_are_no_pairs() -> None:
         {**how, "dilation": (2, 2), "size": (6, 6)}[n] for n in row("conv_transpose").statics
     ))  # fmt: skip
     assert half(Instruction(1, padded, (3,), (1, 2))) is None, "an output padding: no convolution has this result"
+    still = {"stride": (0, 0), "padding": (0, 0), "dilation": (1, 1), "groups": 1, "size": (3, 3)}
+    odd = infer(row("conv_transpose"), (Spec((2, 4, 1, 1), float32), Spec((4, 3, 3, 3), float32)), tuple(
+        still[n] for n in row("conv_transpose").statics
+    ))  # fmt: skip
+    assert half(Instruction(1, odd, (3,), (1, 2))) is None, "a faulty client's stride"
 
 
 def test_a_program_has_them_in_one_call_and_two_convolutions_of_one_gradient_in_two() -> None:

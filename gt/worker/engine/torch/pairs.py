@@ -34,10 +34,10 @@ def half(ins: Instruction) -> tuple[Hashable, bool] | None:
 
 def _is_result(shape: Any, images: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> bool:
     """Whether a convolution of these images by this weight has this shape, and has elements."""
-    sizes = zip(images[2:], weight[2:], stride, padding, dilation)
-    sides = [(n + 2 * p - e * (k - 1) - 1) // s + 1 for n, k, s, p, e in sizes]
-    fits = images[1] == weight[1] * groups and shape == (images[0], weight[0], *sides)
-    return fits and all((*shape, *images, *weight))
+    if not all((*shape, *images, *weight)) or (shape[:2], images[1]) != ((images[0], weight[0]), weight[1] * groups):
+        return False
+    sizes = zip(shape[2:], images[2:], weight[2:], stride, padding, dilation)
+    return all(0 <= n + 2 * p - e * (k - 1) - 1 - (count - 1) * s < s for count, n, k, s, p, e in sizes)
 
 
 def of_pair(kind: Kind) -> Callable[..., Any] | None:
