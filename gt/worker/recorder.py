@@ -209,7 +209,8 @@ class Recorder:
             found = self.stretch
             if found is None or found.client != client or began - found.stop > GAP or now - found.start > LONGEST:
                 self._end_stretch()
-                self.columns.setdefault(client, Columns())
+                if client not in self.columns:
+                    self.columns[client] = Columns()
                 self.stretch = WholeRuns(client, began, now - began, count, now)
             else:
                 found.seconds += now - began

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 SHARE = 0.003  # share of a worker's time that the timing of single instructions may take
-RUN, INSTRUCTION = 4e-6, 0.5e-6  # approximate seconds that the timing takes: of a run, and of each of its instructions
+RUN, INSTRUCTION = 2e-5, 0.5e-6  # approximate seconds that the timing takes: of a run, which also ends a stretch of others
+# and begins the next, and of each of its instructions
 FIRST = 0.25  # seconds of work for which a new sample has room: the first runs are all timed
 HALF = 1 << 10  # runs after which the work so far counts half
 MOST = (1 << 31) - 1
