@@ -28,7 +28,7 @@ class ClientTurns:
         send: Callable[[list[Mail]], None],
     ) -> None:  # fmt: skip
         self.core, self.clock, self.take_in, self.interrupted, self.send = core, clock, take_in, interrupted, send
-        self.queue = FairQueue()
+        self.queue, self.streams = FairQueue(), core.streams
         self.client, self.began = "", 0.0  # client of the current turn, and its start
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
@@ -133,7 +133,7 @@ class ClientTurns:
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other
         messages are passed to `sort`. Returns whether there is nothing more to do now."""
-        queue, streams = self.queue, self.core.streams
+        queue, streams, core = self.queue, self.streams, self.core
         if streams is not None and streams.pending():  # nothing is added to that while one client is busy
             return False
         while not (queue.active or queue.collective_run_begun):
@@ -141,7 +141,8 @@ class ClientTurns:
                 return True
             message, several = read(frame), len(queue.shares) > 1
             shared = streams is not None and (several or streams.shared)
-            share = queue.alone(message) if type(message) is Run and not (shared or self._held()) else None
+            held = core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
+            share = queue.alone(message) if type(message) is Run and not (shared or held) else None
             behind = receive() if several and share is not None else None  # it may be of a client that was idle
             if share is None or behind is not None:
                 sort(message)
@@ -181,11 +182,6 @@ class ClientTurns:
             self.client, self.began, executor.turn = current, began, turn
         self.short_runs += 1
 
-    def _held(self) -> Any:
-        """Whether a run is paused, a client has left or memory was moved."""
-        core = self.core
-        return core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
-
     def _serve_alone(self, run: Run, share: Share) -> float:
         """A turn of the only busy client: `serve` without the fair queue's steps. Returns the time of its end."""
         began = self.began = self.clock()
@@ -214,7 +210,7 @@ class ClientTurns:
             self.send(streams.answered())
 
     def device_pending(self) -> bool:
-        return self.core.streams is not None and self.core.streams.pending()
+        return self.streams is not None and bool(self.streams.pending())
 
     def seconds(self, client: str) -> float:
         """Device time of a client, including its current turn."""

@@ -275,8 +275,8 @@ class Worker:
     def _proceed(self, values: ClientValues, run: Run, rest: Code, stopped: Preempted | None = None) -> list[Mail]:
         """Execute the rest of a run, until its end or until it must wait for other workers or clients. The traceback of the
         exception that stopped it is dropped: its frames hold the operands and, in a reference cycle, the exception."""
-        if self.streams is not None:
-            self.streams.use(run.client)
+        if (streams := self.executor.streams) is not None:
+            streams.use(run.client)
         self.turns += 1
         values.used, recorder = self.turns, self.recorder
         if recorder is not None and run.client in recorder.paused:

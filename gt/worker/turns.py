@@ -40,11 +40,10 @@ class Turn:
 
     def begin(self, now: float, several: bool = False, starts: Callable[[], None] | None = None) -> None:
         self.several, self.starts, self.fresh = several, starts, True
-        self._slice(now)
-
-    def _slice(self, now: float) -> None:
-        self.end = now + (SLICE if self.several else ALONE)
-        self.look = now + LOOK if self.several else self.end
+        if several:
+            self.end, self.look = now + SLICE, now + LOOK
+        else:
+            self.end = self.look = now + ALONE
 
     def start(self) -> None:
         """A call of a program, a large kernel or a collective is about to be executed, or a wait for the device."""
@@ -57,7 +56,8 @@ class Turn:
         that is behind, as a launch that blocks there would stop the worker for all clients."""
         if self.fresh:
             self.fresh = False
-            self.start()
+            if self.starts is not None:
+                self.start()
             return False
         now = self.now()
         if self.behind is not None and self.behind():
@@ -69,5 +69,6 @@ class Turn:
             return self.newcomer()
         if self.others():
             return True
-        self._slice(now)
+        self.begin(now, self.several, self.starts)
+        self.fresh = False
         return False
