@@ -68,10 +68,12 @@ class CompiledFunction:
         scope = here()
         leaves: list[Tensor] = []
         cast = scope.cast.name if scope.cast is not None else ""
-        key = (_shape_of((args, kwargs), leaves), scope.signal, scope.backward, scope.grad, cast, id(scope.session))
+        session = scope.session
+        under = (scope.signal, scope.backward, scope.grad, cast, session.kinds.precision, id(session))
+        key = (_shape_of((args, kwargs), leaves), *under)
         if key in self.why:
             return self.fn(*args, **kwargs)
-        use = self._capture_for(key, scope.session, leaves)
+        use = self._capture_for(key, session, leaves)
         if use.ready and use.into_arguments and _aliased(leaves):
             return self.fn(*args, **kwargs)
         if use.ready:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
+from gt.backends.precision import HIGHEST, PRODUCTS
 from gt.client.native import NATIVE
 from gt.ops.table import Kind
 from gt.program.code import first_kind
@@ -45,17 +47,34 @@ class Restricted:
 class Kinds:
     """A session's kinds. Its lock is the session's: a batch contains the definitions of all new kinds that it uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+        self.lock = lock
+        self.precision = ""  # of products that are defined from now on
+        self.others: dict[tuple[str, str, str], dict[tuple[Any, ...], Known]] = {}  # products of other precisions
         self.numbers = count(first_kind())
         self.fresh: list[KindDef] = []  # definitions for the next batch
         self.tables: dict[tuple[str, str], dict[tuple[Any, ...], Known]] = {}  # by signal and the dtype of autocast
         self.meaning: dict[int, Kind] = {}  # kinds by number
         self.lists: dict[int, ForeachKind] = {}  # kinds on lists of tensors, by number
         self.forgotten = 0  # numbers below this one were forgotten
+        self.change_precision(HIGHEST, PRODUCTS.value)
+        PRODUCTS.users.add(self)
 
     def under(self, signal: str, cast: str = "") -> dict[tuple[Any, ...], Known]:
         """The kinds of ops under a signal and the dtype of autocast, by row, operands' specs and statics."""
         return self.tables.setdefault((signal, cast), Table())
+
+    def change_precision(self, before: str, now: str) -> None:
+        """Set the products aside, and use those that were set aside in this precision: they keep their numbers, so that traces
+        of each precision are found again."""
+        with self.lock:
+            self.precision = "" if now == HIGHEST else now
+            for under, table in self.tables.items():
+                kinds = dict(table)
+                aside = self.others[*under, before] = {key: known for key, known in kinds.items() if known.row.products}
+                table.clear()  # a table finds its last kinds without their keys
+                table.update({key: known for key, known in kinds.items() if key not in aside})
+                table.update(self.others.pop((*under, now), {}))
 
     def define(self, kind: Kind) -> Known:
         """Give a kind a number."""
@@ -78,6 +97,7 @@ class Kinds:
         """Forget all definitions: each kind is defined again, under a new number, at its next use."""
         for table in self.tables.values():
             table.clear()
+        self.others.clear()
 
     def forget(self) -> int:
         """Above the bound, forget every kind. Returns the number below which dispatcher and workers may forget theirs, or 0."""

@@ -30,9 +30,9 @@ class Scope:
 
     def learn(self, key: tuple[Any, ...], row: Row, ins: tuple[Any, ...], statics: tuple[Any, ...]) -> Known:
         """Define a kind: infer its shapes (or raise the user's error) and give it a number."""
-        kind = infer(row, ins, statics, self.signal)
+        kinds = self.session.kinds
         with self.session.lock:
-            known = self.kinds[key] = self.session.kinds.define(kind)
+            known = self.kinds[key] = kinds.define(infer(row, ins, statics, self.signal, kinds.precision))
         return known
 
     def learn_list(self, key: tuple[Any, ...], kind: ForeachKind) -> Known:

@@ -57,11 +57,11 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.next_id = self.counter.__next__
         self.batch, self.step = BATCH, STEP
         self.limit = 1  # length of `code` at which `due` is called: to wake the link at first, then to send
-        self.lock, self.kinds = threading.RLock(), Kinds()
+        self.lock, self.serial = threading.RLock(), 0
+        self.kinds = Kinds(self.lock)
         self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning, self.kinds.lists) if tracing else None
         if self.tracer:
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
-        self.serial = 0
         self.written = 0  # instructions taken from the buffer
         self.window, self.replies, self.pauses, self.ahead = FlowWindow(), Replies(), Pauses(), ReadAhead()
         # The user's line of each of the last results. Two lists that are overwritten in a ring: a pair for every op would be
@@ -385,8 +385,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def abandon(self, why: str) -> None:
         """In a forked child: the session is the parent's, and use of its tensors raises. Nothing is sent."""
         self.closed, self.limit, self.lost, self.abandoned = True, 0, why, True
-        self.emit, self.ended, self.user = _nothing, True, None
-        self.lock, self.window = threading.RLock(), FlowWindow()
+        self.emit, self.ended, self.user, self.window = _nothing, True, None, FlowWindow()
+        self.lock = self.kinds.lock = threading.RLock()
         self.replies.clear()
 
 

@@ -163,7 +163,7 @@ Y, LSE = Spec((3, 2, 4, 3), float32), Values(Spec((3, 2, 4), float32), 3.0, 4.0)
 MASK = Spec((2, 4, 5), float32)
 H = Spec((3, 2, 4, 3), float16)
 
-op("attention", compute_seconds=lambda kind: 4 * PRODUCT * kind.ins[0].numel * kind.ins[1].shape[-2],
+op("attention", products=True, compute_seconds=lambda kind: 4 * PRODUCT * kind.ins[0].numel * kind.ins[1].shape[-2],
    unchecked="a b c d y0",
    autocast="low", shape=_shape, shard=_rules(1), saved=1, keep="inputs outputs", grad=_pull,
    tries=(((Q, K, V, 0.5), {"causal": False}), ((Q, K, V, 0.5), {"causal": True}),
@@ -171,7 +171,7 @@ op("attention", compute_seconds=lambda kind: 4 * PRODUCT * kind.ins[0].numel * k
           ((Q, ONE_HEAD, ONE_HEAD, 0.5), {"causal": True}),
           ((Spec((4, 3), float32), Spec((5, 3), float32), Spec((5, 2), float32), 0.5), {"causal": False})),
    kernel=attend, lower=_lower)  # fmt: skip
-op("attention_grad", compute_seconds=lambda kind: 10 * PRODUCT * kind.ins[1].numel * kind.ins[2].shape[-2],
+op("attention_grad", products=True, compute_seconds=lambda kind: 10 * PRODUCT * kind.ins[1].numel * kind.ins[2].shape[-2],
    shape=_grad_shape, shard=_rules(2),
    tries=(((Y, Q, K, V, Y, LSE, 0.5), {"causal": False}), ((Y, Q, K, V, Y, LSE, 0.5), {"causal": True}),
           ((Y, Q, ONE_HEAD, ONE_HEAD, Y, LSE, 0.5), {"causal": True}),

@@ -58,13 +58,13 @@ class Steps:
 
 class _Recorder:
     def __init__(self, kind: Kind) -> None:
-        self.signal, self.count = kind.signal, len(kind.ins)
+        self.signal, self.precision, self.count = kind.signal, kind.precision, len(kind.ins)
         self.steps: list[Step] = []
 
     def apply(self, row: Row, operands: tuple, statics: tuple = ()) -> Any:
         ins = tuple(o.at if isinstance(o, (_Tensor, _Number)) else o for o in operands)
         specs = tuple(o.spec if isinstance(o, (_Tensor, _Number)) else type(o) for o in operands)
-        kind = infer(row, specs, statics, self.signal)
+        kind = infer(row, specs, statics, self.signal, self.precision)
         self.steps.append(Step(kind, ins))
         made = tuple(_Tensor(self, At(self.count + i), s) for i, s in enumerate(kind.outs))
         self.count += len(made)

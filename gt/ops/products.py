@@ -80,8 +80,8 @@ def _weight_grad_seconds(kind: Kind) -> float:
     return PRODUCT * kind.ins[0].numel * kind.ins[1].shape[-1]
 
 
-op("matmul", blas=True, compute_seconds=_product_seconds, plain_name="matmul", complex="analytic", autocast="low",
-   shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
+op("matmul", blas=True, products=True, compute_seconds=_product_seconds, plain_name="matmul", complex="analytic",
+   autocast="low", shape=_matmul, shard=_matmul_rules, grad=(_left_grad, _right_grad),
    tries=(((X, Spec((3, 2), float32)), {}), ((Spec((2, 4, 3), float32), Spec((3, 2), float32)), {}),
           ((Spec((3,), float32), Spec((3,), float32)), {}), ((X, Spec((3,), float32)), {})),
    kernel=lambda xp, a, b: xp.matmul(a, b))  # fmt: skip
@@ -127,7 +127,7 @@ def _rows(xp, a):
     return xp.reshape(a, (Spec(tuple(a.shape[:-1])).numel, a.shape[-1]))
 
 
-op("linear", blas=True, compute_seconds=_product_seconds, complex="analytic", autocast="low",
+op("linear", blas=True, products=True, compute_seconds=_product_seconds, complex="analytic", autocast="low",
    shape=_linear, shard=_linear_rules,
    grad=(lambda g, b: g @ b, lambda g, a: g.op("linear_weight_grad", a),
          lambda g, sc: g.op("linear_bias_grad") if g.shape != sc.shape else g),
@@ -138,7 +138,7 @@ op("linear_bias_grad", complex="analytic", shape=lambda g: Spec(g.shape[-1:], g.
    tries=(((Spec((4, 5), float32),), {}), ((Spec((2, 4, 5), float32),), {})),
    kernel=lambda xp, g: xp.sum(g, axis=tuple(range(g.ndim - 1)), keepdims=False),
    grad=(lambda g, sa: g.expand(sa.shape),))  # fmt: skip
-op("linear_weight_grad", compute_seconds=_weight_grad_seconds, complex="analytic",
+op("linear_weight_grad", products=True, compute_seconds=_weight_grad_seconds, complex="analytic",
    shape=_weight_grad, shard=_weight_grad_rules,
    tries=(((Spec((4, 5), float32), X), {}), ((Spec((2, 4, 5), float32), Spec((2, 4, 3), float32)), {})),
    kernel=lambda xp, g, x: xp.matmul(xp.swapaxes(_rows(xp, g), 0, 1), _rows(xp, x)),
@@ -166,7 +166,7 @@ def _addmm_rules(kind: Kind) -> list[Rule]:
     return found
 
 
-op("addmm", blas=True, compute_seconds=_product_seconds, complex="analytic", autocast="low",
+op("addmm", blas=True, products=True, compute_seconds=_product_seconds, complex="analytic", autocast="low",
    shape=_add_product, shard=_addmm_rules,
    tries=(((Spec((2,), float32), X, Spec((3, 2), float32), 0.5, 2.0), {}),
           ((Spec((2, 4, 2), float32), Spec((2, 4, 3), float32), Spec((2, 3, 2), float32), 1.0, 1.0), {})),
@@ -228,7 +228,7 @@ def _einsum_pull(gs, ys, ins, equation):
     return found
 
 
-op("einsum", compute_seconds=_einsum_seconds, unchecked="a b c d",
+op("einsum", products=True, compute_seconds=_einsum_seconds, unchecked="a b c d",
    complex="analytic", autocast="low", shape=_einsum, shard=_einsum_rules, keep="inputs", grad=_einsum_pull,
    tries=(((X, W), {"equation": "ik,jk->ji"}), ((X, Spec((4,), float32)), {"equation": "ab,a->b"}),
           ((X,), {"equation": "ab->b"}), ((Spec((2, 4, 3), float32), Spec((2, 3, 5), float32)), {"equation": "bik,bkj->bij"})),

@@ -10,11 +10,12 @@ from typing import Any
 
 from gt.errors import ArgumentTypeError, NotForComplex, ProtocolError, of_arguments
 from gt.parameters import parameters
-from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, float32, int64
+from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, complex64, float32, int64
 
 # An operand is described by its Spec, or, if it is a Python number, by the number's type.
 Operand = Any
 _NUMBERS = (bool, int, float)
+SINGLE = (float32, complex64)  # dtypes of products that have a precision
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
 Try = tuple[tuple[Any, ...], dict[str, Any]]  # sample operands and statics
 
@@ -106,6 +107,7 @@ class Row:
     piece: PieceWrite | None = None
     images: str = ""  # of (batch, channels, height, width): its fast kernels want the channels "last", or "first"
     blas: bool = False  # a matrix product that one call of BLAS computes
+    products: bool = False  # it multiplies matrices, float32 ones in the precision of `gt.set_float32_matmul_precision`
     compute_seconds: Callable[[Kind], float] | None = None  # estimated on one core of a CPU, beyond the time to read and write
     # its elements (gt/ops/estimate.py)
     sequential_steps: Callable[[Kind], int] | None = None  # its parts that run one after another, each shared by all threads
@@ -181,20 +183,23 @@ def op(name: str, *, shape: Callable[..., Any], kernel: Callable[..., Any] | Non
 
 
 class Kind:
-    """An op with its operands' specs, statics and signal. Each process interns kinds; instructions contain their number.
+    """An op with its operands' specs, statics, signal and, if it multiplies float32 matrices, precision ("" is the highest).
+    Each process interns kinds; instructions contain their number.
 
     An instruction is `(kind, *result ids, *operands)`; an operand is a tensor's id or, where `ins` has a type, a number.
     """
 
-    __slots__ = ("row", "ins", "statics", "outs", "signal", "tensor_operands", "settings", "form")
+    __slots__ = ("row", "ins", "statics", "outs", "signal", "tensor_operands", "settings", "precision", "form")
     form: Any  # the positions in an instruction, cached by `Form.of`
 
     def __init__(
-        self, row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], outs: tuple[Spec, ...], signal: str
-    ) -> None:
+        self, row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], outs: tuple[Spec, ...], signal: str,
+        precision: str = "",
+    ) -> None:  # fmt: skip
         self.row, self.ins, self.statics, self.outs, self.signal = row, ins, statics, outs, signal
         self.tensor_operands = tuple(i for i, s in enumerate(ins) if type(s) is Spec)
         self.settings = dict(zip(row.statics, statics))
+        self.precision = precision
 
     def __repr__(self) -> str:
         ins = ", ".join(f"{s.dtype.name}{list(s.shape)}" if type(s) is Spec else s.__name__ for s in self.ins)
@@ -203,7 +208,7 @@ class Kind:
     def like(self, ins: tuple[Operand, ...], **changed: Any) -> Kind:
         """The same op on other operands, as for a shard of this one."""
         settings = {**self.settings, **changed}
-        return infer(self.row, ins, tuple(settings[n] for n in self.row.statics), self.signal)
+        return infer(self.row, ins, tuple(settings[n] for n in self.row.statics), self.signal, self.precision)
 
     def piece(self, rule: Rule, first: int, size: int) -> Kind:
         """This kind on elements `first` to `first + size` of every axis that the rule shards."""
@@ -221,16 +226,17 @@ class Kind:
         if "row" in changed:  # a piece is another op
             other = TABLE[changed.pop("row")]
             settings = {**self.settings, **changed}
-            return infer(other, ins, tuple(settings[n] for n in other.statics), self.signal)
+            return infer(other, ins, tuple(settings[n] for n in other.statics), self.signal, self.precision)
         return self.like(ins, **changed)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return (self.row, self.ins, self.statics, self.signal)
+        return (self.row, self.ins, self.statics, self.signal, self.precision)
 
 
-def infer(row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], signal: str = "") -> Kind:
-    """The kind of an op on these operands; raises an error for users if they are invalid."""
+def infer(row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], signal: str = "", precision: str = "") -> Kind:
+    """The kind of an op on these operands; raises an error for users if they are invalid. The precision is only kept where it
+    makes a difference."""
     if not row.complex and not row.collective and any(type(s) is Spec and s.dtype.rank == 3 for s in ins):
         raise NotForComplex(f"{row.name} is not defined for complex tensors: take .real, .imag or .abs() first")
     if any(type(s) is not Spec and s not in _NUMBERS for s in ins):
@@ -240,7 +246,9 @@ def infer(row: Row, ins: tuple[Operand, ...], statics: tuple[Any, ...], signal: 
         outs = row.shape(*ins, **dict(zip(row.statics, statics)))
     except (ValueError, TypeError, IndexError) as wrong:
         raise of_arguments(wrong).with_traceback(wrong.__traceback__) from None
-    return Kind(row, ins, statics, outs if type(outs) is tuple else (outs,), signal)
+    if precision and not (row.products and any(type(s) is Spec and s.dtype in SINGLE for s in ins)):
+        precision = ""
+    return Kind(row, ins, statics, outs if type(outs) is tuple else (outs,), signal, precision)
 
 
 @cache

@@ -41,4 +41,5 @@ def lines_of(ins: Any) -> list[str]:
     notes += ["in place"] * ins.in_place + ["side stream"] * ins.side + [ins.line] * bool(ins.line)
     words = [name_of(o) if type(spec) is Spec else f"{o}" for o, spec in zip(ins.operands, ins.kind.ins)]
     words += [f"{name}={DTYPES[v].name if name == 'dtype' else v}" for name, v in ins.kind.settings.items()]
+    words += [f"precision={ins.kind.precision}"] * bool(ins.kind.precision)
     return [f"{', '.join(map(name_of, ins.results))} = {ins.op.name}({', '.join(words)})  # {', '.join(notes)}"]

@@ -8,6 +8,7 @@ import re
 from array import array
 from typing import Any
 
+from gt.backends.precision import PRECISIONS
 from gt.errors import ProtocolError
 from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
 from gt.program.code import is_free
@@ -258,8 +259,10 @@ def kind_in(definition: KindDef) -> Kind:
         raise ProtocolError(f"{r} expected {least} operands, got {len(definition.ins)}")
     _bounded(len(definition.ins), OPERANDS, f"operands of {r}")
     _name(definition.signal, "a signal")
+    if definition.precision and definition.precision not in PRECISIONS:
+        raise ProtocolError(f"{r} expected a precision of {', '.join(PRECISIONS)}, got {definition.precision[:20]!r}")
     try:
-        kind = infer(r, tuple(map(spec, definition.ins)), statics, definition.signal)
+        kind = infer(r, tuple(map(spec, definition.ins)), statics, definition.signal, definition.precision)
     except ProtocolError:
         raise
     except Exception as wrong:  # a shape rule may fail on operands that no user can write

@@ -36,10 +36,11 @@ class KindDef(msgspec.Struct, frozen=True, array_like=True):
     ins: tuple[WireSpec, ...]
     statics: Any
     signal: str = ""
+    precision: str = ""  # of float32 in a matrix product; "" is the highest
 
 
 def kind_out(number: int, kind: Kind) -> KindDef:
-    return KindDef(number, kind.row.name, tuple(map(spec_out, kind.ins)), kind.statics, kind.signal)
+    return KindDef(number, kind.row.name, tuple(map(spec_out, kind.ins)), kind.statics, kind.signal, kind.precision)
 
 
 class Hello(Message, frozen=True, tag=1):

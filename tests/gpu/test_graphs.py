@@ -216,3 +216,45 @@ def test_a_graph_that_is_wrong_is_left_and_shown(monkeypatch: pytest.MonkeyPatch
     assert stats["fallbacks"] >= 1 and any("captured, its result" in name for name in stats), stats
     for a, b in zip(mine, want):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def multiplied(precision: str, steps: int = 12) -> tuple[list[np.ndarray], float]:
+    """Products in eager form and in a CUDA graph, at a precision, and the recorded calls."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 256, 256)).astype(np.float32)
+    with cluster(1, "pytorch") as c:
+        gt.set_float32_matmul_precision(precision)
+        try:
+            x, w, found = gt.tensor(a), gt.tensor(b), []
+            for _ in range(steps):
+                y = x @ w
+                for _ in range(4):
+                    y = (y * 0.5).relu() + 0.25
+                found.append((gt.nn.functional.linear(y, w) * 0.125).numpy())
+            return found, c.workers[0].stats()["traces"]["compiled_calls"]
+        finally:
+            gt.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_products_have_the_precision_that_was_set(precision: str) -> None:
+    import torch
+
+    rng = np.random.default_rng(0)
+    a, b = (torch.tensor(v, device="cuda") for v in rng.standard_normal((2, 256, 256)).astype(np.float32))
+    torch.set_float32_matmul_precision(precision)
+    try:
+        y = a @ b
+        for _ in range(4):
+            y = (y * 0.5).relu() + 0.25
+        want = (torch.nn.functional.linear(y, b) * 0.125).cpu().numpy()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    exact = multiplied("highest")[0][0]
+    found, recorded = multiplied(precision)
+    assert recorded > 0
+    rounding = np.abs(want - exact).max()
+    assert rounding < 1e-4 if precision == "highest" else rounding > 1e-3
+    for value in found:
+        assert np.abs(value - want).max() < max(0.3 * rounding, 1e-4)  # another algorithm may sum in another order
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gt.backends.precision import PRODUCTS
 from gt.client.autograd import CONSTRUCT, Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import tensor, zeros
@@ -14,27 +15,23 @@ from gt.client.native import NATIVE
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.spec import DType, Size, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 
-PRECISIONS = ("highest", "high", "medium")
-
 
 class Settings:
     """Process-wide settings of scripts. Workers use none of them; they are stored to be returned."""
 
-    matmul_precision = "highest"
     deterministic = False
 
 
 @function
 def set_float32_matmul_precision(precision: str) -> None:
-    """Stored for `get_float32_matmul_precision`: workers multiply float32 in float32 ("highest")."""
-    if precision not in PRECISIONS:
-        raise ArgumentError(f"precision is {precision!r}: expected one of {', '.join(PRECISIONS)}")
-    Settings.matmul_precision = precision
+    """The precision of float32 in matrix products issued from now on, in all threads: "highest" multiplies in float32, with
+    "high" and "medium" GPU workers round operands to TF32, and with "medium" CPU workers may round them to bfloat16."""
+    PRODUCTS.set(precision)
 
 
 @function
 def get_float32_matmul_precision() -> str:
-    return Settings.matmul_precision
+    return PRODUCTS.value
 
 
 @function

@@ -41,6 +41,16 @@ def _unlent(run: Callable[..., Any], a: torch.Tensor, *operands: Any) -> Any:
     return run(a.clone() if getattr(a, "lent", False) else a, *operands)
 
 
+def _at_precision(run: Callable[..., Any], precision: str, *operands: Any) -> Any:
+    """Run a product in a precision of float32. PyTorch's setting is the process's, and kernels run one after another."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        return run(*operands)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 LARGE = 1 << 20  # bytes that are copied by all threads
 SMALL = 1 << 12  # bytes up to which NumPy copies in less time than PyTorch starts to
 
@@ -85,12 +95,20 @@ class TorchEngine:
                 own = self.tensors_only(own, kind)
         if own is None:
             return self.generic(kind)
-        return partial(own, **kind.settings) if kind.settings else own
+        return self._precise(kind, partial(own, **kind.settings) if kind.settings else own)
 
     def generic(self, kind: Kind) -> Callable[..., Any]:
         """The row's own kernel, which accepts 0-d tensors as numbers."""
         assert kind.row.kernel is not None, f"{kind.row} has no kernel of its own"
-        return partial(kind.row.kernel, self.xp, **kind.settings)
+        return self._precise(kind, partial(kind.row.kernel, self.xp, **kind.settings))
+
+    def _precise(self, kind: Kind, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A kernel in the precision of its kind."""
+        return partial(_at_precision, run, kind.precision) if self._lowered(kind) else run
+
+    def _lowered(self, kind: Kind) -> bool:
+        """Whether a kind is a product in less than the highest precision; "high" is TF32, which CPUs do not have."""
+        return bool(kind.precision) and (kind.precision != "high" or self.at.type != "cpu")
 
     def writing(self, kind: Kind) -> Callable[..., Any]:
         """The kernel of an op that writes into a copy of its first operand: into that itself."""
@@ -124,7 +142,9 @@ class TorchEngine:
 
     def faster(self, program: Any) -> Any:
         if program.compile or environment.AUTO_COMPILE.value():
-            return inductor.Inductor(program, self)
+            if not any(self._lowered(ready.kind) for ready in program.kinds.values()):
+                return inductor.Inductor(program, self)
+            program.tell("not compiled: a compiled program has no precisions of float32 products of its own")
         if self.at.type == "cuda" and environment.CUDA_GRAPHS.value():
             return Graph(program, self)
         if self.at.type == "cpu":

@@ -1,0 +1,36 @@
+"""The precision of products of float32 matrices, for the whole process, as in PyTorch. Clients send it with the kinds of their
+products, so that each has its own on shared workers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from weakref import WeakSet
+
+from gt.errors import ArgumentError
+
+HIGHEST = "highest"
+PRECISIONS = (HIGHEST, "high", "medium")
+
+
+class User(Protocol):
+    """What depends on the precision."""
+
+    def change_precision(self, before: str, now: str) -> None: ...
+
+
+class Precision:
+    """The setting, and all that depends on it."""
+
+    def __init__(self) -> None:
+        self.value = HIGHEST
+        self.users: WeakSet[User] = WeakSet()
+
+    def set(self, value: str) -> None:
+        if value not in PRECISIONS:
+            raise ArgumentError(f"precision is {value!r}: expected one of {', '.join(PRECISIONS)}")
+        before, self.value = self.value, value
+        for user in tuple(self.users) if before != value else ():
+            user.change_precision(before, value)
+
+
+PRODUCTS = Precision()
