@@ -39,6 +39,7 @@ BATCH = 256  # instructions of the first batch of a burst
 MORE = 1024  # most instructions of later batches, each twice as long as the one before: fewer messages cost less
 STEP = 32  # instructions behind which a load sends them, at the start of a burst, as the workers are idle; later twice as many
 LONGEST = 1 << 14  # most instructions of a message
+LARGE = 1 << 20  # bytes of a load from which it is sent at once
 BYTES = 16 << 20  # loaded bytes after which a batch is sent, so that copying in and out overlap for large tensors
 AHEAD = 64  # instructions after a read that are searched for the first one of a trace, to call it early
 
@@ -63,21 +64,19 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if self.tracer:
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
         self.written = 0  # instructions taken from the buffer
-        self.window, self.replies, self.pauses, self.ahead = FlowWindow(), Replies(), Pauses(), ReadAhead()
+        self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
+        self.ahead, self.overwritten, self.config, self.auto_shard = ReadAhead(), Overwritten(), Config(), False
         # The user's line of each of the last results. Two lists that are overwritten in a ring: a pair for every op would be
         # one more object for the garbage collector.
         self.asked_code: list[Any] = [None] * RING
         self.asked_at: list[int] = [0] * RING
         self.user: dict[str, Any] | None = None  # globals of the user's module that issued the last op, until the next batch
-        self.overwritten = Overwritten()
         self.copies: Any = None  # HostCopies, once views are read one by one
         self.checks: Any = None  # Checks, once there are conditions on values that have to be read
         self.loaded: dict[int, np.ndarray] = {}  # the last loaded small arrays, by the id of the value
         self.uploads: dict[int, bytes] = {}
-        self.lost, self.closed = "", False
-        self.workers: tuple[Any, ...] = ()
+        self.lost, self.closed, self.workers = "", False, tuple[Any, ...]()
         self.notice, self.remedy = NOTICE, START  # seconds until a user is told that there is no worker, and the remedy
-        self.config, self.auto_shard = Config(), False
         self.warned: set[str] = set()  # signals about which the user was warned
         self.notes: deque[str] = deque()  # warnings for the user, shown by the next thread that waits
         self.observers: dict[Callable[[Watched], None], int] = {}  # this client's own observers, with their levels
@@ -115,9 +114,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if wait and self.window.full():
             self._await(self.window.full)
 
-    def full(self) -> None:
-        """Send the buffered instructions, up to the beginning of a possible trace."""
-        self.batch, self.step = min(MORE, 2 * self.batch), 2 * self.step
+    def full(self, times: int = 2) -> None:
+        """Send the buffered instructions, up to the beginning of a possible trace; later batches are so many times as long."""
+        self.batch, self.step = min(MORE, times * self.batch), times * self.step
         self._flush((), False, False)
         if self.window.full():
             self._await(self.window.full)
@@ -281,8 +280,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def load(self, array: np.ndarray, number: int) -> int:
         """Load an array, whose bytes are sent outside the stream, and return its id; `number` is that of the load's kind."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        id = self.next_id()
-        shares = self.link.shares
+        id, shares = self.next_id(), self.link.shares  # which waits for the first worker: not under the lock
         self._await_bytes(data.nbytes)
         began = self.reports.clock() if self.reports is not None else 0.0
         with self.lock:  # no batch may be sent between placing the bytes and issuing their load
@@ -293,10 +291,12 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 place = (-1, 0, 0)
             self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # a trace cannot repeat a place in memory
             self.reports.loaded(began, data) if self.reports is not None else None
-        if len(self.code) >= self.limit or data.nbytes > 1 << 20:
+        if len(self.code) >= self.limit or data.nbytes > LARGE:
             self.due()
         elif len(self.code) >= self.step:  # a step begins: the one before it is complete
             self.full()
+        if data.nbytes > LARGE and self.code:  # workers copy its bytes while Python goes on, and give their memory back
+            self.full(1)
         return id
 
     # Messages, on the receiving thread

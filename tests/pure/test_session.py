@@ -16,7 +16,7 @@ from gt.client.default import STARTED, STARTING
 from gt.client.link import await_answer
 from gt.client.replies import Reply
 from gt.client.scope import HERE, Scope
-from gt.client.session import BATCH, MORE, STEP, Session
+from gt.client.session import BATCH, LARGE, MORE, STEP, Session
 from gt.client.window import WINDOW
 from gt.program.code import FREE
 from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peers, Upload, Value
@@ -121,6 +121,17 @@ def test_a_load_sends_the_step_before_it_and_the_next_one_behind_twice_as_many(w
         kept += [x + i for i in range(step)]
         kept.append(gt.from_numpy(np.ones(4096, np.float32)))
     assert len(wire.sent) == 2 and len(wire.sent[1].code) >= 2 * STEP and len(kept) == 3 * (STEP + 1)
+
+
+def test_a_large_load_is_sent_at_once(wire: Wire) -> None:
+    """Workers copy it while Python writes the step: in small steps nothing was sent until 16 MB had been loaded."""
+    data = np.ones(LARGE // 4 + 1, np.float32)
+    kept = []
+    for step in range(3):
+        x = gt.from_numpy(data)
+        assert len(wire.sent) == step + 1 and len(wire.placed) == step + 1
+        kept += [x, (x * 2.0).sum(), x.mean()]
+    assert wire.waits == 0 and len(kept) == 9
 
 
 def test_a_kind_is_defined_once_before_its_first_use(wire: Wire) -> None:
