@@ -19,10 +19,11 @@ def _text(rng: np.random.Generator, batch: int, tokens: int) -> tuple[np.ndarray
 
 def language_model(
     at: Setting, read: int = 10, dropout: float = 0.0, autocast: bool = False, lengths: int = 1, accumulate: int = 1,
-    evaluate: int = 0,
+    evaluate: int = 0, precision: str = "highest",
 ) -> Steps:  # fmt: skip
     """AdamW, clipped gradients and a schedule; the loss read every `read` steps. `lengths` sequence lengths come in turn,
-    gradients of `accumulate` batches are added up, and every `evaluate` steps there are two batches without gradients."""
+    gradients of `accumulate` batches are added up, and every `evaluate` steps there are two batches without gradients. Float32
+    products have the `precision`."""
     lib, F = at.lib, at.lib.nn.functional
     layers, width, tokens, size = at.pick((6, 384, 256, 8), (2, 64, 32, 4))
     model = at.model(partial(gpt, layers=layers, width=width, heads=width // 64 or 1, tokens=tokens, dropout=dropout))
@@ -46,6 +47,13 @@ def language_model(
             return forward(ids, targets, places)
 
     def steps(n: int) -> list[float]:
+        lib.set_float32_matmul_precision(precision)  # for the whole process
+        try:
+            return train(n)
+        finally:
+            lib.set_float32_matmul_precision("highest")
+
+    def train(n: int) -> list[float]:
         losses = []
         for i in range(n):
             for part in range(accumulate):
@@ -159,6 +167,7 @@ LOOPS = {
     ),
     "lm-dropout": Loop(partial(language_model, dropout=0.1), tolerance=0.1, why_on_gpu=APART),  # other masks
     "lm-bf16": Loop(partial(language_model, autocast=True), tolerance=2e-2),
+    "lm-tf32": Loop(partial(language_model, precision="high"), tolerance=2e-2),
     "lm-lengths": Loop(partial(language_model, lengths=8), steps=16),
     "lm-accumulate": Loop(partial(language_model, accumulate=4)),
     "lm-evaluate": Loop(partial(language_model, evaluate=20), steps=20),

@@ -12,7 +12,7 @@ HIGHEST = "highest"
 PRECISIONS = (HIGHEST, "high", "medium")
 
 
-class User(Protocol):
+class FollowsPrecision(Protocol):
     """What depends on the precision."""
 
     def change_precision(self, before: str, now: str) -> None: ...
@@ -23,7 +23,7 @@ class Precision:
 
     def __init__(self) -> None:
         self.value = HIGHEST
-        self.users: WeakSet[User] = WeakSet()
+        self.users: WeakSet[FollowsPrecision] = WeakSet()
 
     def set(self, value: str) -> None:
         if value not in PRECISIONS:
