@@ -52,6 +52,7 @@ def _at_precision(run: Callable[..., Any], precision: str, *operands: Any) -> An
 
 
 LARGE = 1 << 20  # bytes that are copied by all threads
+STAGED = 1 << 16  # bytes up to which CUDA takes a copy of pageable memory at once, so that it need not be waited for
 SMALL = 1 << 12  # bytes up to which NumPy copies in less time than PyTorch starts to
 
 
@@ -187,7 +188,7 @@ class TorchEngine:
         """A copy on the device, while the client's stream is busy over another one: on its own it would wait for all that is
         launched there, and the worker with it."""
         if self.uploads is None or self.streams is None or (stream := self.streams.stream()).query():
-            return host.to(self.at)
+            return host.to(self.at, non_blocking=host.nbytes <= STAGED)
         with torch.cuda.stream(self.uploads):
             made = host.to(self.at)  # returns when the bytes are there
         made.record_stream(stream)
