@@ -13,13 +13,13 @@ PRECISIONS = (HIGHEST, "high", "medium")
 
 
 class FollowsPrecision(Protocol):
-    """What depends on the precision."""
+    """An object that is told of a change of the precision."""
 
     def change_precision(self, before: str, now: str) -> None: ...
 
 
 class Precision:
-    """The setting, and all that depends on it."""
+    """The setting, and the objects that follow it."""
 
     def __init__(self) -> None:
         self.value = HIGHEST

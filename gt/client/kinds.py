@@ -65,7 +65,7 @@ class Kinds:
         return self.tables.setdefault((signal, cast), Table())
 
     def change_precision(self, before: str, now: str) -> None:
-        """Set the products aside, and use those that were set aside in this precision: they keep their numbers, so that traces
+        """Set the products aside, and take up the ones set aside in this precision: they keep their numbers, so that traces
         of each precision are found again."""
         with self.lock:
             self.precision = "" if now == HIGHEST else now
