@@ -96,6 +96,7 @@ def test_gradients_and_out_do_not_go_together() -> None:
             assert m.add(m.ones(2, requires_grad=True), 1, out=m.zeros(2)).tolist() == [2, 2]
 
 
+@pytest.mark.filterwarnings("ignore")  # of packages that torch.testing imports where they are
 def test_every_function_that_takes_out_in_pytorch_s_samples_takes_it_here() -> None:
     pytest.importorskip("expecttest")
     from torch.testing._internal.common_methods_invocations import op_db

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import gt
 
@@ -45,7 +46,12 @@ def same(found: Any, want: Any, where: str) -> None:
         assert (a.shape, a.dtype) == (b.shape, b.dtype), where
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4, err_msg=where)
     else:
-        assert found == want, where
+        assert (as_this_version(found) if isinstance(found, str) else found) == want, where
+
+
+def as_this_version(text: str) -> str:
+    """Older versions of PyTorch than 2.13 do not name the bias of a norm."""
+    return re.sub(r"(affine=\w+), bias=\w+", r"\1", text) if torch.__version__ < "2.13" else text
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)

@@ -22,7 +22,7 @@ from gt.environment import CLIENT, VARIABLES
 from tests.conftest import VARIANTS
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0  # seconds a condition may take on a busy machine; a shorter deadline would be a test of the machine
+PATIENCE = 120.0  # seconds a condition may take on a busy machine; a shorter deadline would be a test of the machine
 LAUNCH = 300.0  # the same for processes that Ray, SLURM or torchrun start: these load for many CPU seconds themselves
 STRANGERS: set[int] = set()  # processes that no test started: a process keeps the environment that it began with
 WAYS = ["memory", "gloo", "mail"]  # of collectives on one host, as GT_COLLECTIVES names them

@@ -152,12 +152,15 @@ pid = forked(lambda: (print("child", flush=True), time.sleep(60)))
 
 def test_a_child_that_outlives_its_parent_s_own_dispatcher_begins_another(processes: Processes) -> None:
     body = """
+import psutil
+theirs = psutil.Process().children(recursive=True)
+def lives(process):
+    try: return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess: return False
 def child():
-    while os.getppid() == parent: time.sleep(0.01)
-    time.sleep(0.5)  # the parent's processes end after it
-    print((gt.ones(2) + 1).tolist(), flush=True)
-parent = os.getpid()
+    while any(map(lives, theirs)): time.sleep(0.01)  # the parent's dispatcher and worker end after it
+    print(len(theirs), (gt.ones(2) + 1).tolist(), flush=True)
 forked(child)
 """
     script = processes.script(BEGIN + body)
-    until(lambda: script.out == "[2.0, 2.0]\n", what=script.err)
+    until(lambda: script.out == "2 [2.0, 2.0]\n", what=script.err)
