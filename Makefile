@@ -11,7 +11,8 @@ LANES   = test-others test-sessions test-documents test-processes-1 test-process
 $(VENV)/.ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q torch==2.13.0+cpu 2>/dev/null || \
-	$(BIN)/pip install -q torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu
+	$(BIN)/pip install -q --retries 1 --timeout 10 torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu || \
+	$(BIN)/pip install -q torch==2.13.0
 	$(BIN)/pip install -q -e '.[test,dev]'
 	touch $@
 
