@@ -162,7 +162,7 @@ LOOPS = {
     "lm-read": Loop(
         partial(language_model, read=1),
         reads=1,
-        why_on_gpu=f"{APART}; a read in each step takes 1 ms more (7.97 to 7.00)",
+        why_on_gpu=f"{APART}; with a read in each step the device waits for the next call",
         why_on_cpu="the worker waits for the client between two steps; the same loop with a read every ten is lm",
     ),
     "lm-dropout": Loop(partial(language_model, dropout=0.1), tolerance=0.1, why_on_gpu=APART),  # other masks
