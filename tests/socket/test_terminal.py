@@ -22,10 +22,11 @@ COLUMNS, ROWS = 80, 24
 MATMULS = """
 import sys, gt
 gt.connect(sys.argv[1])
-x = gt.ones(256, 256) / 256
+x = gt.ones(512, 512) / 512
 print("works", flush=True)
 while True:
-    x = x @ x * 256
+    for _ in range(20):  # long against the time in which a busy machine lets the script go on after a read
+        x = x @ x
     x.sum().item()
 """
 STUCK = """
