@@ -78,9 +78,15 @@ class Distributed:
         return work, lambda: functools.reduce(COMBINE[how], terms.unbind())
 
     def end(self) -> None:
-        """Abort the group in a thread, as that waits for operations in progress, until they fail or time out."""
+        """Abort the group. Only NCCL can at once: its kernels, those of CUDA graphs too, spin until their communicator is
+        aborted, so it is aborted before this thread launches anything else, or the two would wait for one another. Other
+        groups wait for operations in progress, until they fail or time out, in a thread of their own."""
         made, self.made = [self.made], None
-        threading.Thread(target=_end, args=(made, self.way == "nccl"), name="gt-group-end", daemon=True).start()
+        if self.way == "nccl":
+            with contextlib.suppress(RuntimeError):  # it was aborted already
+                made[0].abort()
+        else:
+            threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
 
     def _watch(self, work: Any) -> Work:
         if self.way == "recorded":
@@ -90,14 +96,6 @@ class Distributed:
         future, waker = work.get_future(), self.waker  # completes, and calls back, before `work.is_completed()` is true
         future.add_done_callback(lambda _: waker())  # `self` here would make a cycle that the garbage collector cannot see
         return future
-
-
-def _end(made: list[Any], nccl: bool) -> None:
-    """NCCL's kernels, those of CUDA graphs too, spin until their communicator is aborted."""
-    if nccl:
-        with contextlib.suppress(RuntimeError):  # it was aborted already
-            made[0].abort()
-    made.clear()
 
 
 class RecordedCollectives:
