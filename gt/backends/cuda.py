@@ -1,7 +1,8 @@
 """Settings that scripts assign under `torch.backends.cuda`. Those of `matmul` about float32 hold on GPU workers; the others are
 accepted without effect on a client."""
 
-from gt.backends.precision import HIGHEST, PRODUCTS
+from gt.backends.precision import PRODUCTS
+from gt.ops.table import HIGHEST
 
 FP32 = {"none": HIGHEST, "ieee": HIGHEST, "tf32": "high"}
 

@@ -7,9 +7,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from gt.errors import ArgumentError
-
-HIGHEST = "highest"
-PRECISIONS = (HIGHEST, "high", "medium")
+from gt.ops.table import HIGHEST, PRECISIONS
 
 
 class FollowsPrecision(Protocol):

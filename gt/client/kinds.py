@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
-from gt.backends.precision import HIGHEST, PRODUCTS
+from gt.backends.precision import PRODUCTS
 from gt.client.native import NATIVE
-from gt.ops.table import Kind
+from gt.ops.table import HIGHEST, Kind
 from gt.program.code import first_kind
 from gt.program.foreach import ForeachKind
 from gt.transport.messages import KindDef, kind_out

@@ -16,6 +16,8 @@ from gt.spec import DTYPES, DType, Placement, Shard, Spec, bool_, complex64, flo
 Operand = Any
 _NUMBERS = (bool, int, float)
 SINGLE = (float32, complex64)  # dtypes of products that have a precision
+HIGHEST = "highest"
+PRECISIONS = (HIGHEST, "high", "medium")
 Rule = tuple[tuple[Placement, ...], tuple[Placement, ...]]  # placements of the inputs, placements of the outputs
 Try = tuple[tuple[Any, ...], dict[str, Any]]  # sample operands and statics
 

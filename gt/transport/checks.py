@@ -8,9 +8,8 @@ import re
 from array import array
 from typing import Any
 
-from gt.backends.precision import PRECISIONS
 from gt.errors import ProtocolError
-from gt.ops.table import Kind, arity, freeze, infer, row, spec_in
+from gt.ops.table import PRECISIONS, Kind, arity, freeze, infer, row, spec_in
 from gt.program.code import is_free
 from gt.program.wire import TraceDef
 from gt.spec import RANK, Spec
