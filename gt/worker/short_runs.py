@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gt.transport.messages import Run
 from gt.worker.client_values import ClientValues
-from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE
+from gt.worker.programs.compile import COLLECTIVE, FREED, TRACE, Executable
 from gt.worker.turns import LIGHT
 
 SHORT = 5e-4  # estimated seconds on one core of all programs of a short run
@@ -24,7 +24,8 @@ class LongKernels(Protocol):
 
 
 def is_short(values: ClientValues, run: Run) -> bool:
-    """Whether a run is certain to take a moment: its kinds are defined, and neither large nor collectives."""
+    """Whether a run is certain to take a moment: its kinds are defined, and neither large nor collectives, nor products in a
+    precision of their own, as PyTorch has one setting of that for all threads."""
     if run.kinds or run.traces or values.guarded or values.has_sharded or len(run.code) > LIGHT:
         return False
     code: Sequence[tuple[Any, ...]] = run.code
@@ -32,7 +33,7 @@ def is_short(values: ClientValues, run: Run) -> bool:
     for ins in code:
         form, _, ready = values.kinds.get(ins[0], (COLLECTIVE, None, None))  # one that is not defined is refused in its turn
         if form == TRACE:
-            seconds += inf if ready.compile else ready.seconds
-        elif form == COLLECTIVE or form != FREED and ready.large:
+            seconds += ready.seconds if isinstance(ready, Executable) and not ready.compile and ready.is_plain else inf
+        elif form == COLLECTIVE or form != FREED and (ready.large or ready.kind.precision):
             return False
     return seconds <= SHORT

@@ -113,3 +113,15 @@ def test_runs_that_define_kinds_or_call_long_programs_are_not_short(pool: Pool) 
     )
     assert not is_short(values, Run("b", 3, (), [(77, 4, 1.0)])), "an unknown kind is refused in its turn"
     assert not is_short(values, Run("b", 3, (), [(1, n, 1.0) for n in range(1000)]))
+
+
+def test_refused_definitions_and_products_in_a_precision_are_left_to_their_client_s_turn() -> None:
+    worker = Worker(make("numpy"))
+    worker.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+    square = (float32.code, 2, 2)
+    products = tuple(KindDef(n, "matmul", (square, square), (), precision=p) for n, p in ((4, ""), (5, "medium")))
+    unknown, invalid = KindDef(6, "no_such_op", (square,), ()), TraceDef(7, 1, [(99, 2, 1)], (2,))
+    traces = [TraceDef(n, 1, [(k, 2, 1, 1)], (2,)) for n, k in ((8, 4), (9, 5))]
+    worker.handle(Mail(DISPATCHER, Run("c", 1, (*products, unknown), [], traces=(invalid, *traces))))
+    runs = {n: Run("c", 2, (), [(n, 2, 1, 1) if n < 6 else (n, 2, 1)]) for n in range(4, 10)}
+    assert [n for n, run in runs.items() if is_short(worker.spaces["c"], run)] == [4, 8]

@@ -249,6 +249,11 @@ class Executable:
         return sum(max(specs[v].nbytes, LEAST) for v in self.lowered.constants)
 
     @cached_property
+    def is_plain(self) -> bool:
+        """Whether none of its products has a precision of its own."""
+        return not any(ins.kind.precision for ins in self.program.instructions)
+
+    @cached_property
     def seconds(self) -> float:
         """The estimated time of a call on one core."""
         return sum([ins.seconds for ins in self.program.instructions])

@@ -81,7 +81,8 @@ class KernelThreads:
         """The kernel of a kind, with as many threads as it takes."""
         if not is_long(kind):
             return run
-        return partial(self.longest if estimated_seconds(kind) >= LONGEST else self.all, run)
+        long = estimated_seconds(kind) >= LONGEST and not kind.precision  # PyTorch's setting holds for all threads
+        return partial(self.longest if long else self.all, run)
 
 
 def is_long(kind: Kind) -> bool:
