@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import psutil
-from measure import Result, rates, times
+from measure import Result, interval, rates, times
 from share import Client, clients, server, worker
 
 from gt.worker import __main__ as command
@@ -80,11 +80,9 @@ def alone() -> Iterator[Result]:
             pairs = [_pair(trainers) for _ in range(PAIRS)]
             used = [_cpu(each) - cpu for each, cpu in zip(workers, before)]
     theirs = statistics.median(other for _, other in pairs)
-    ratios = [own / other for own, other in pairs]
-    chosen = random.Random(0)
-    medians = sorted(statistics.median(chosen.choices(ratios, k=PAIRS)) for _ in range(1000))
-    for name, ratio in (("", statistics.median(ratios)), ("-low", medians[25]), ("-high", medians[974])):
-        yield rates(f"share-alone{name}", ratio * theirs, theirs, "steps/s")
+    low, ratio, high = interval([own / other for own, other in pairs])
+    for name, value in (("", ratio), ("-low", low), ("-high", high)):
+        yield rates(f"share-alone{name}", value * theirs, theirs, "steps/s")
     steps = [sum(rate) * BURST for rate in zip(*pairs)]
     yield times("share-alone-cpu", used[0] / steps[0] * 1e6, used[1] / steps[1] * 1e6, "us CPU a step")
 
