@@ -4,7 +4,7 @@ A case of `BURSTS` has a live client of either version with a cluster of its own
 second in random order. Two clusters of one version differ by some percent for as long as they live, so several are started one
 after another, and each start counts once, by the median of its pairs' ratios. Any other case is one of `run.py`, run by either
 version's own in turns. A ratio under 1 means that AFTER takes less time: the median, with its 95% interval, and the ratio of
-the best of each. The loops and models are the ones beside this file for both versions."""
+the best of each. Both versions run the loops and models of this folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from measure import interval, took
 
 STARTS, ROUNDS = 10, 40  # of a loop's clients, and pairs of turns of a start
 RUNS = 5  # pairs of another case
-BURSTS: dict[str, tuple[int, Callable[[], Callable[[], Any]]]] = {}  # steps of a turn, and what makes the step
+BURSTS: dict[str, tuple[int, Callable[[], Callable[[], Any]]]] = {}  # steps of a turn, and the maker of a step
 Pair = tuple[float, float]
 
 
