@@ -1,20 +1,21 @@
-"""The cost of watching: the same work with an observer and without. Two clusters take turns of some hundredths of a second, one
-of them watched, in the order A B B A, which cancels a drift of the machine's speed; after each round the observer moves to the
-other one, which cancels differences between the clusters. After each move the work goes on for a moment before it is measured.
-The "rival" is the cluster that nobody watches: a ratio of 0.97 means that watching costs 3% of the throughput. It is the median
-over pairs of rounds, with its 95% interval (`low`, `high`); of a round the longest and the shortest turn are left out. Workers
-have one thread each. CPU seconds of client, dispatcher and worker, and of all three (`-cpu`), include the time for which they
-poll."""
+"""The cost of watching: the same work with an observer and without. Two live clusters take turns of some hundredths of a
+second, one of them watched, in the order A B B A, which cancels a drift of the machine's speed; after each round the observer
+moves to the other one, which cancels differences between the clusters. After each move the work goes on for a moment before it
+is measured. The "rival" is the cluster that nobody watches: a ratio of 0.97 means that watching costs 3% of the throughput. Of
+two turns right after one another, before the observer moved and after it, it is the geometric mean of both ratios; told is the
+median over all such pairs, some hundreds, with the ends of its 95% interval by resampling (`low`, `high`). Workers have one
+thread each. CPU seconds of client, dispatcher and worker, and of all three (`-cpu`), include the time for which they poll."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ import gt
 from gt.client.here import here
 
 PAIRS = int(os.environ.get("WATCH_PAIRS", "12"))  # of rounds
-SETTLE = 0.3  # seconds of work after the observer moved, before it is measured
-TURN, TURNS = 0.06, 12  # seconds of a turn, and turns of each cluster in a round
+SETTLE = 0.7  # seconds of work after the observer moved, before it is measured: two reports of a sample
+TURN, TURNS = 0.06, 24  # seconds of a turn, and turns of each cluster in a round
 MODULES = {"dispatcher": "gt.server", "worker": "gt.worker"}
 PARTS = ("client", "dispatcher", "worker")
 LEVELS = {"": 1, "-every": 2}  # as `gt top` watches, SAMPLED, and as `gt trace` does, EVERY
@@ -160,25 +161,23 @@ def serve(case: str) -> None:
         print(json.dumps({"": wall, **{part: now - before[part] for part, now in cpu().items()}}), flush=True)
 
 
-def measured(clusters: list[WatchedCluster], watched: int, level: int) -> dict[str, tuple[float, float]]:
-    """The seconds of both clusters in a round, of the one that is watched first, by part."""
+Turn = tuple[dict[str, float], dict[str, float]]  # seconds of a run by part, of the cluster that is watched and of the other
+
+
+def measured(clusters: list[WatchedCluster], watched: int, level: int) -> list[Turn]:
+    """The turns of a round."""
     clusters[1 - watched].watch(0)
     clusters[watched].watch(level)
     one = min(cluster.work(1)[""] for cluster in clusters for _ in range(3))
     for cluster in clusters:
         cluster.work(math.ceil(SETTLE / one))
-    spent: dict[int, list[dict[str, float]]] = {0: [], 1: []}
+    times, turns = max(1, round(TURN / one)), list[Turn]()
     for i in range(TURNS):
-        for which in (0, 1) if i % 2 else (1, 0):
-            spent[which].append(clusters[which].work(max(1, round(TURN / one))))
-    return {
-        part: (trimmed(s[part] for s in spent[watched]), trimmed(s[part] for s in spent[1 - watched])) for part in ("", *PARTS)
-    }
-
-
-def trimmed(seconds: Iterable[float]) -> float:
-    """The sum without the shortest and the longest turn: another program on the same core makes one turn half as long again."""
-    return sum(sorted(seconds)[1:-1])
+        order = (watched, 1 - watched) if i % 2 else (1 - watched, watched)
+        spent = {which: clusters[which].work(times) for which in order}
+        mine, alone = ({part: s / times for part, s in spent[which].items()} for which in (watched, 1 - watched))
+        turns.append((mine, alone))
+    return turns
 
 
 def watch() -> Iterator[Result]:
@@ -187,7 +186,8 @@ def watch() -> Iterator[Result]:
         with ExitStack() as stack:
             clusters = [WatchedCluster(stack, case) for _ in range(2)]
             for name, level in LEVELS.items():
-                pairs = [[measured(clusters, watched, level) for watched in (0, 1)] for _ in range(PAIRS)]
+                rounds = (zip(*[measured(clusters, watched, level) for watched in (0, 1)]) for _ in range(PAIRS))
+                pairs = [pair for both in rounds for pair in both]
                 label = f"watch-{case}{name}"
                 yield compared(label, pairs, "runs/s", ("",))
                 yield compared(f"{label}-cpu", pairs, "runs/CPU second", PARTS)
@@ -195,14 +195,15 @@ def watch() -> Iterator[Result]:
                     yield compared(f"{label}-{part}", pairs, "runs/CPU second", (part,))
 
 
-def compared(case: str, pairs: list[list[dict[str, tuple[float, float]]]], unit: str, parts: tuple[str, ...]) -> Result:
-    """The rates of both, and the median of their ratios in each pair of rounds, with its 95% interval."""
-    sums = [[[sum(found[part][i] for part in parts) for i in (0, 1)] for found in pair] for pair in pairs]
-    ratios = sorted(math.sqrt(math.prod(alone / mine for mine, alone in pair)) for pair in sums)
-    below = max(0, int((len(ratios) - 1.96 * math.sqrt(len(ratios))) / 2))  # order statistics: the median's interval
-    mine, alone = (statistics.median(found[i] for pair in sums for found in pair) for i in (0, 1))
-    found = rates(case, (TURNS - 2) / mine, (TURNS - 2) / alone, unit)
-    return {**found, "ratio": statistics.median(ratios), "low": ratios[below], "high": ratios[-1 - below]}
+def compared(case: str, pairs: list[tuple[Turn, Turn]], unit: str, parts: tuple[str, ...]) -> Result:
+    """The rates of both, and the median of their ratios, with its 95% interval."""
+    sums = [[[sum(spent[part] for part in parts) for spent in turn] for turn in pair] for pair in pairs]
+    ratios = [math.sqrt(math.prod(alone / mine for mine, alone in pair)) for pair in sums]
+    mine, alone = (statistics.median(turn[i] for pair in sums for turn in pair) for i in (0, 1))
+    chosen = random.Random(0)
+    medians = sorted(statistics.median(chosen.choices(ratios, k=len(ratios))) for _ in range(1000))
+    found = rates(case, 1 / mine, 1 / alone, unit)
+    return {**found, "ratio": statistics.median(ratios), "low": medians[25], "high": medians[974]}
 
 
 CASES = {"watch": watch}

@@ -12,9 +12,8 @@ from gt.client.default_dtype import DEFAULT
 from gt.client.handle import Handle
 from gt.client.here import here
 from gt.client.kinds import Known
-from gt.client.native import NATIVE
+from gt.client.native import NATIVE, last_id
 from gt.client.scope import Scope
-from gt.client.session import last_id
 from gt.client.user_lines import origin
 from gt.client.views import RAW, raw_handle, set_raw_handle
 from gt.client.writes import overwrite

@@ -13,7 +13,7 @@ from gt.client.autograd import Tensor
 from gt.client.handle import Handle
 from gt.client.here import here
 from gt.client.kinds import Known, Restricted
-from gt.client.session import last_id
+from gt.client.native import last_id
 from gt.client.views import RAW, SAME, UNMADE, raw_handle, spec_of, stale
 from gt.ops.table import TABLE
 

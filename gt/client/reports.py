@@ -6,10 +6,12 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from gt.client.native import last_id
 from gt.client.user_lines import RING, origin, short_line
 from gt.program.code import first_kind, first_result
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
@@ -18,6 +20,8 @@ from gt.transport.messages import VERSION, Batch
 SAMPLE_INTERVAL, REPORT_INTERVAL = 0.5, 0.2  # seconds between reports: of a sample, of all events
 MAX_HELD = 1 << 10  # most events, and batches, kept for the next report
 MAX_LINES = 1 << 16  # results whose lines one event has
+LOOK = RING // 4  # instructions after which their lines are looked up: the ring has room for results of many more
+SOME = 4  # batches of which one is noted, where an observer asked for a sample
 FIRST_KIND = first_kind()
 SAMPLED = 1 << 15  # bytes at either end of an array, and as many between, in its fingerprint
 
@@ -34,6 +38,9 @@ class ClientReports:
         self.lines: list[int] = []
         self.table: dict[str, int] = {}
         self.sent: list[tuple[int, float]] = []  # serials and times of the batches of these results
+        self.batches: list[list[Any]] = []  # the last of these batches, whose lines are not looked up yet
+        self.look_at = 0  # count of instructions at which they are
+        self.mask = 0 if level >= EVERY else SOME - 1  # of the serials of batches that are not noted
         self.known: dict[tuple[int, int], tuple[str, Any]] = {}  # by the code's id (hashing it is slow) and offset
         self.line_numbers: dict[tuple[int, int], int] = {}  # numbers in `table`, by the same
         self.traced: Any = None
@@ -57,26 +64,35 @@ class ClientReports:
         self._add(Loaded("", began, self.clock() - began, self._line(*origin(1)), data.nbytes, digest(data)))
 
     def send_batch(self, batch: Batch) -> None:
-        """Send a batch, and add the lines of its instructions. It is called once in thousands of the client's calls, so its
-        time is that of the functions which it calls."""
+        """Send a batch, and note it. It is called once in thousands of the client's calls, so its time is that of the functions
+        which it calls: the lines of its results are looked up with those of many others, before their places in the ring are
+        used again."""
         at = self.clock()
         self.session.link.send(batch)
         if self.level >= EVERY:
-            asked, offsets = self.session.asked_code, self.session.asked_at
-            line_numbers, ids, lines = self.line_numbers, self.ids, self.lines
-            for ins in batch.code:
-                if ins[0] < FIRST_KIND or type(result := first_result(ins)) is not int:
-                    continue
-                slot = result % RING
-                if (code := asked[slot]) is not None:
-                    number = line_numbers.get((id(code), offsets[slot]))
-                    ids.append(result)
-                    lines.append(number if number is not None else self._line_number(code, offsets[slot]))
             self.sent.append((batch.serial, at))
-            if len(ids) > MAX_LINES or len(self.table) > MAX_HELD or len(self.sent) >= MAX_HELD:
-                self._flush_lines()
+            self.batches.append(batch.code)
+            if self.session.written >= self.look_at:
+                self._look_up()
         if at >= self.due or len(self.events) >= MAX_HELD // 2:
             self.send(at)
+
+    def _look_up(self) -> None:
+        """Add the lines of the noted batches' results."""
+        session, batches, self.batches = self.session, self.batches, []
+        asked, offsets, last = session.asked_code, session.asked_at, last_id(session)
+        line_numbers, ids, lines = self.line_numbers, self.ids, self.lines
+        self.look_at = session.written + LOOK
+        for ins in chain.from_iterable(batches):
+            if ins[0] < FIRST_KIND or type(result := first_result(ins)) is not int or last - result >= RING:
+                continue
+            slot = result % RING
+            if (code := asked[slot]) is not None:
+                number = line_numbers.get((id(code), offsets[slot]))
+                ids.append(result)
+                lines.append(number if number is not None else self._line_number(code, offsets[slot]))
+        if len(ids) > MAX_LINES or len(self.table) > MAX_HELD or len(self.sent) >= MAX_HELD:
+            self._flush_lines()
 
     def _line_number(self, code: Any, at: int) -> int:
         """The number of a line in `table`."""
@@ -85,6 +101,8 @@ class ClientReports:
         return number
 
     def _flush_lines(self) -> None:
+        if self.batches:
+            self._look_up()
         if self.sent and max(self.lines, default=0) < 1 << 16:
             columns = array("q", self.ids).tobytes(), array("H", self.lines).tobytes()
             self._add(Lines("", *columns, tuple(self.table), tuple(self.sent)))

@@ -186,7 +186,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.serial += 1
             wanted = self.link.sealed(self.serial) or bool(self.uploads)
             ack = self.window.batch(self.serial, self.written, wanted, self.window.costs.of(batch))
-            send = self.link.send if self.reports is None else self.reports.send_batch
+            reports = self.reports
+            send = self.link.send if reports is None or self.serial & reports.mask else reports.send_batch
             send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
 
     def _await(self, crowded: Callable[[], bool]) -> None:
@@ -392,9 +393,3 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
 def _nothing(instruction: tuple[Any, ...]) -> None:
     """Ignores the frees of a closed session."""
-
-
-def last_id(session: Session) -> int:
-    """The last id given so far."""
-    # `count(8)`: the form by which every version of Python tells the next number without taking it
-    return int(session.last) if NATIVE is not None else int(repr(session.counter)[len("count(") : -1]) - 1

@@ -14,9 +14,8 @@ from gt.client.autograd import Tensor, node_of
 from gt.client.handle import Handle, origin_id
 from gt.client.here import here
 from gt.client.kinds import Restricted
-from gt.client.native import NATIVE
+from gt.client.native import NATIVE, last_id
 from gt.client.scope import is_grad_enabled
-from gt.client.session import last_id
 from gt.client.strides import overlaps
 from gt.client.views import (
     FORMER,

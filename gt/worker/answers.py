@@ -16,8 +16,8 @@ from gt.worker.client_values import Broken, ClientValues
 from gt.worker.executor import InstructionExecutor
 from gt.worker.host_memory import readable
 from gt.worker.peer_names import DISPATCHER
-from gt.worker.recorder import Recorder
 from gt.worker.segments import Memory
+from gt.worker.unreported import Columns
 
 
 class Answers:
@@ -26,7 +26,7 @@ class Answers:
         self.refused = 0  # reads whose spec differs from the tensor's
         self.seconds: Callable[[str], float] = lambda client: 0.0  # device time of a client; the shell sets it
 
-    def of_run(self, values: ClientValues, run: Run, recorder: Recorder | None) -> list[Mail]:
+    def of_run(self, values: ClientValues, run: Run) -> list[Mail]:
         """The answers to a run, except answers that wait for the device."""
         out: list[Mail] = []
         streams = self.executor.streams
@@ -35,7 +35,7 @@ class Answers:
             if not asynchronous or not self._read_later(values, get):
                 if asynchronous and self.executor.turn is not None:
                     self.executor.turn.start()  # it waits for kernels that are charged already
-                out.append(self._timed_read(values, get, recorder) if recorder is not None else self._read(values, get))
+                out.append(self._read(values, get) if values.watched is None else self._timed_read(values, get, values.watched))
         if run.ack:
             done = partial(self._done, run.client, run.serial, self._broken(values))
             if asynchronous:
@@ -85,8 +85,8 @@ class Answers:
             cause = self.executor.failure("reading it", error, get.id)
             return Mail(values.client, Failed(get.ticket, cause.error, cause.text, cause.tensor))
 
-    def _timed_read(self, values: ClientValues, get: Fetch, recorder: Recorder) -> Mail:
-        began = recorder.clock()
+    def _timed_read(self, values: ClientValues, get: Fetch, watched: Columns) -> Mail:
+        began = watched.clock()
         answer = self._read(values, get)
-        recorder.read(values.client, get.id, getattr(spec_in(get.spec), "nbytes", 0), began)
+        watched.read(get.id, getattr(spec_in(get.spec), "nbytes", 0), began)
         return answer

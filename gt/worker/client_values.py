@@ -22,6 +22,7 @@ from gt.worker.programs.sharded import SEGMENTS, RefusedShare, ShardedTrace
 from gt.worker.programs.ticks import Ticks
 from gt.worker.programs.units import Unit
 from gt.worker.refusals import RefusedKind
+from gt.worker.unreported import Columns
 
 CONSTANTS = 1 << 24  # most bytes of constants in all programs of a client, which no quota counts
 
@@ -168,6 +169,7 @@ class ClientValues:
         "guarded",
         "failures",
         "over_quota",
+        "watched",
     )
 
     def __init__(self, client: str = "", turns: Turns | None = None, ticks: Ticks | None = None) -> None:
@@ -193,6 +195,7 @@ class ClientValues:
         self.moved = 0  # upper bound of the tensors in host memory
         self.used = 0  # number of its last turn
         self.guarded = False  # whether the current run checks for operands in host memory
+        self.watched: Columns | None = None  # set while there is an observer of its work
 
     def put(self, id: int, spec: Spec, array: Any) -> None:
         self.table[id], self.specs[id] = array, spec

@@ -6,14 +6,14 @@ from __future__ import annotations
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import Any, Generic, TypeVar
+from itertools import chain, compress, filterfalse
+from typing import Any
 
 from gt.errors import ProtocolError
 from gt.ops.table import spec_in
-from gt.transport.events import OFF, Listen
+from gt.transport.events import END, OFF, STRETCH, Listen
 from gt.transport.messages import (
     Aborted,
     Answer,
@@ -47,6 +47,7 @@ from gt.worker.definitions import Definitions
 from gt.worker.engine import Engine
 from gt.worker.executor import InstructionExecutor
 from gt.worker.host_memory import moved_bytes
+from gt.worker.paused_run import PausedRun
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.programs.listing import listed
 from gt.worker.programs.sharded import unfold
@@ -56,19 +57,9 @@ from gt.worker.recorder import Recorder
 from gt.worker.refusals import refusal
 from gt.worker.segments import Memory
 from gt.worker.turns import Preempted
+from gt.worker.unreported import MAX_UNREPORTED
 
-Stop = TypeVar("Stop", Parked, Preempted)
 REPORT = 1 << 13  # instructions and reads of a client after which its progress is reported to the dispatcher
-
-
-@dataclass(frozen=True, slots=True)
-class PausedRun(Generic[Stop]):
-    """A run in progress that waits for other workers (Parked) or for its client's next turn (Preempted)."""
-
-    stopped: Stop
-    values: ClientValues
-    run: Run
-    rest: Code
 
 
 class Worker:
@@ -87,9 +78,8 @@ class Worker:
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the programs of consecutive instructions
         self.say: Callable[[str], None] = lambda line: None  # called with a line for each compiled program
         self.tell: Callable[[str], None] = lambda line: None  # called with a line for each dropped message
-        self.flush: Callable[[list[Mail]], list[Mail] | None] = (
-            list  # sends mail at once, and returns the mail that it could not send
-        )
+        # Sends mail at once, and returns the mail that it could not send.
+        self.flush: Callable[[list[Mail]], list[Mail] | None] = list
         self.clock: Callable[[], float] = float  # the shell sets a real clock
         self.in_turn: Callable[[str, Callable[[], Any]], Any] = lambda client, work: work()  # the shell charges the client
         self.parked: PausedRun[Parked] | None = None  # the run that waits for other workers
@@ -208,12 +198,9 @@ class Worker:
 
     def _listen(self, asked: Listen) -> list[Mail]:
         """Start, change or stop recording for observers."""
-        last = self.reports()
-        if asked.level == OFF and not any(level for _, level in asked.clients):
-            self.recorder = self.executor.ticks.note = None
-            return last
-        self.recorder = self.recorder or Recorder(self.clock, self.engine.sync, self.executor.ticks)
-        self.recorder.listen(asked)
+        last, recorder = self.reports(), self.recorder or Recorder(self.clock, self.engine.sync, self.executor.ticks)
+        recorder.listen(asked, self.spaces.values())
+        self.recorder = recorder if recorder.highest() > OFF else None
         return last
 
     def reports(self) -> list[Mail]:
@@ -244,6 +231,8 @@ class Worker:
         found = self.spaces.get(client)
         if found is None:
             found = self.spaces[client] = ClientValues(client, self.executor, self.executor.ticks)
+            if self.recorder is not None:
+                self.recorder.watch(found)
         return found
 
     def run(self, run: Run) -> list[Mail]:
@@ -262,8 +251,15 @@ class Worker:
         if self.quotas.came:
             code = self.quotas.watch(values, code, self.engine, self.executor.fail)
         code = self.host.watch(values, code)
-        if self.recorder is not None:
-            code = self.recorder.watch(run, values, code)
+        if (watched := values.watched) is not None:  # without calls of Python, which take long between kernels
+            if watched.plain:
+                code = compress(filterfalse(watched.add, code), watched.stamps)
+            elif not watched.skip:
+                code = watched.watch(code)
+            else:  # outside the sample: timed as a whole
+                watched.skip -= 1
+                watched.add((STRETCH, len(run.code)))
+                next(watched.stamps)
         return self._proceed(values, run, code)
 
     def report_program(self, client: str, text: str, seconds: float | None = None, line: str = "") -> None:
@@ -278,9 +274,9 @@ class Worker:
         if (streams := self.executor.streams) is not None:
             streams.use(run.client)
         self.turns += 1
-        values.used, recorder = self.turns, self.recorder
-        if recorder is not None and run.client in recorder.paused:
-            recorder.go_on(run.client)
+        values.used, watched = self.turns, values.watched
+        if watched is not None and watched.paused is not None:
+            watched.go_on()
         try:
             if run.client in self.cancellation.gone:
                 self.executor.skip(values, rest if stopped is None else chain((stopped.instruction,), rest))
@@ -291,14 +287,14 @@ class Worker:
         except Preempted as preempted:
             preempted.__traceback__ = None
             self.preempted[run.client] = PausedRun(preempted, values, run, rest)
-            if recorder is not None:
-                recorder.pause(run.client, False)
+            if watched is not None:
+                watched.pause(False)
             return self.collectives.outgoing()
         except Parked as parked:
             parked.__traceback__ = None
             self.parked = PausedRun(parked, values, run, rest)
-            if recorder is not None:
-                recorder.pause(run.client, True)
+            if watched is not None:
+                watched.pause(True)
             return self.collectives.outgoing()
         return self._ended(values, run)
 
@@ -318,9 +314,13 @@ class Worker:
         if values.broken and not run.ack and len(self.collectives.peers) > 1:  # where there is a choice of workers
             out.append(self.answers.of_failures(values))
         if run.gets or run.ack:
-            out += self.answers.of_run(values, run, self.recorder)
-        if self.recorder is not None and run.client in self.recorder.unended:
-            self.recorder.end(run, values.broken)
+            out += self.answers.of_run(values, run)
+        if (watched := values.watched) is not None:
+            watched.broken.extend(values.broken)
+            watched.add((END, run.serial))
+            next(watched.stamps)
+            if len(watched.starts) > MAX_UNREPORTED:
+                watched.drop()
         if run.forget or run.drops:
             self.counts.forget(values, run)
         return out

@@ -21,6 +21,8 @@ class Counts:
 
     def retire(self, values: ClientValues, number: int) -> None:
         """Keep the counts of a kind or trace that is dropped."""
+        if values.watched is not None:
+            values.watched.retire(number)
         _add(values, number, values.counts.pop(number, 0), self.ops, self.traced, self.ways)
 
     def forget(self, values: ClientValues, run: Run) -> None:

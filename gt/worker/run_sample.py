@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gt.transport.events import BEGIN, END, READ, STRETCH
+
 SHARE = 0.003  # share of a worker's time that the timing of single instructions may take
-RUN, INSTRUCTION = 2e-5, 0.5e-6  # approximate seconds that the timing takes: of a run, which also ends a stretch of others
-# and begins the next, and of each of its instructions
+RUN, INSTRUCTION = 2e-5, 0.5e-6  # approximate seconds that the timing takes: of a run, and of each of its instructions
 FIRST = 0.25  # seconds of work for which a new sample has room: the first runs are all timed
 HALF = 1 << 10  # runs after which the work so far counts half
 MOST = (1 << 31) - 1
+GAP, LONGEST = 0.01, 0.1  # seconds between two runs, and of runs, that are told together
+BEGUN = (BEGIN, 0)
 
 
 class RunSample:
     """Each run has the same chance, whatever its instructions, so that the timed runs represent all of them; the number of runs
     between two is random, as programs repeat in some rhythm. Where instructions take long, all runs are timed."""
 
-    __slots__ = ("skip", "seconds", "cost", "runs", "random")
+    __slots__ = ("seconds", "cost", "runs", "random")
 
     def __init__(self) -> None:
-        self.skip = 0  # runs until the next that is timed; whoever skips one counts it down
         self.seconds, self.cost = FIRST, 0.0  # of the runs so far, and of timing all of them
         self.runs, self.random = 0, 1
 
@@ -29,9 +33,68 @@ class RunSample:
         if self.runs >= HALF:
             self.seconds, self.cost, self.runs = self.seconds / 2, self.cost / 2, HALF // 2
 
-    def next(self) -> None:
-        """Choose the next run after one that is timed: on average one in cost / (share of seconds) is."""
+    def next(self) -> int:
+        """The number of runs between one that is timed and the next: on average one in cost / (share of seconds) is."""
         between = self.cost / (self.seconds * SHARE) - 1
-        if between > 0:
-            self.random = self.random * 1103515245 + 12345 & MOST
-            self.skip = round(2 * between * self.random / MOST)
+        if between <= 0:
+            return 0
+        self.random = self.random * 1103515245 + 12345 & MOST
+        return round(2 * between * self.random / MOST)
+
+
+class Stretch:
+    """Successive runs that are timed as a whole and told together."""
+
+    __slots__ = ("start", "seconds", "count", "stop")
+
+    def __init__(self, start: float, stop: float, count: int) -> None:
+        self.start, self.seconds, self.count, self.stop = start, stop - start, count, stop
+
+    def goes_on(self, start: float, stop: float) -> bool:
+        return start - self.stop <= GAP and stop - self.start <= LONGEST
+
+    def add(self, start: float, stop: float, count: int) -> None:
+        self.seconds, self.count, self.stop = self.seconds + stop - start, self.count + count, stop
+
+
+class Merged:
+    """The entries of runs, as `Columns` has them, with those that are timed as a whole told together, and no ends of runs."""
+
+    def __init__(self, code: Sequence[tuple], starts: Sequence[float]) -> None:
+        self.code: list[tuple] = []
+        self.starts: list[float] = []
+        self.seconds, self.instructions, self.runs = 0.0, 0, 0
+        self.stretch: Stretch | None = None
+        for entry, start, stop in zip(code, starts, starts[1:]):
+            if entry[0] == STRETCH:
+                self._whole(entry[1], start, stop)
+            elif entry[0] == END or entry[0] == BEGIN:
+                self.runs += entry[0] == END
+                if self.stretch is None:
+                    self._add(BEGUN, start)
+            else:
+                self._end_stretch()
+                self._add(entry, start)
+                self.seconds += stop - start
+                self.instructions += entry[0] != READ
+        self._end_stretch()
+        self.starts.append(starts[-1])
+
+    def _whole(self, count: int, start: float, stop: float) -> None:
+        self.seconds += stop - start
+        self.instructions += count
+        if self.stretch is not None and self.stretch.goes_on(start, stop):
+            self.stretch.add(start, stop, count)
+        else:
+            self._end_stretch()
+            self.stretch = Stretch(start, stop, count)
+
+    def _end_stretch(self) -> None:
+        if (ended := self.stretch) is not None:
+            self._add((STRETCH, ended.count), ended.start)
+            self._add(BEGUN, ended.start + ended.seconds)
+            self.stretch = None
+
+    def _add(self, entry: tuple, start: float) -> None:
+        self.code.append(entry)
+        self.starts.append(start)

@@ -1,9 +1,12 @@
-"""The unreported instructions of one client, which a report takes apart."""
+"""The unreported activities of one client, which a report takes apart."""
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from itertools import compress, filterfalse
+from operator import not_
 from typing import Any
 
 import numpy as np
@@ -11,92 +14,187 @@ import numpy as np
 from gt.ops import Kind
 from gt.ops.collective import kept_by
 from gt.program.code import first_result, number_of, tag_of
-from gt.transport.events import BEGIN, READ, REPORTED, STRETCH, Meaning, Spans
+from gt.transport.events import BEGIN, END, EVERY, EXACT, INSIDE, OFF, READ, REPORTED, SAMPLED, STRETCH, Meaning, Spans
+from gt.worker.programs.ticks import Ticks
+from gt.worker.run_sample import BEGUN, Merged, RunSample
 
-BEGUN = (BEGIN, 0)
-
-
-@dataclass(slots=True)
-class WholeRuns:
-    """Successive runs of one client that are timed together."""
-
-    client: str
-    start: float
-    seconds: float  # without the pauses between them
-    count: int  # of their instructions
-    stop: float
-    runs: int = 1
-
-    def entries(self) -> tuple[tuple[tuple, float], ...]:
-        """As entries of Columns, without pauses."""
-        return (BEGUN, self.start), ((STRETCH, self.count), self.start + self.seconds)
+MAX_UNREPORTED = 1 << 17  # entries above which the oldest half is dropped
+CLOSED = (END, BEGIN)  # numbers of entries that last no time
 
 
 class Columns:
-    """The unreported instructions of one client and the time at which each ended; it began when the entry before it ended.
-    Further entries are BEGUN, whose time is the beginning of the next, (END, serial), (READ, id, bytes)
-    and (STRETCH, count). The worker's thread appends to `ends` last, so a report takes the first `len(ends)` entries. Kept
-    are instructions as they are: a report takes them apart, so that the worker's thread only appends."""
+    """The unreported activities of one client: entries, and the time at which each begins; it lasts until the next one begins.
+    An entry is an instruction as it is, (READ, id, bytes), (STRETCH, count) for a run that is timed as a whole, or one after
+    which nothing happens until the next: (END, serial) of a run, and BEGUN. The worker's thread appends an entry and then its
+    time, so a report takes the first `len(starts)`, less the last while it lasts (at INSIDE all have ended).
 
-    __slots__ = ("code", "ends", "last", "broken", "new", "met", "tagged", "reads", "dropped")
+    Between two kernels a function's code is cold, and a call takes some 1 us: a run is recorded by iterators of the standard
+    library, which call no Python, and all else is left to the report."""
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "code", "starts", "add", "stamps", "level", "plain", "skip", "sample", "clock", "sync", "ticks", "lock", "kinds",
+        "retired", "before", "broken", "met", "tagged", "dropped", "paused", "began", "part",
+    )  # fmt: skip
+
+    def __init__(
+        self, kinds: dict[int, tuple[int, Any, Any]], clock: Callable[[], float], sync: Callable[[], None], ticks: Ticks,
+        lock: AbstractContextManager[Any],
+    ) -> None:  # fmt: skip
+        self.kinds, self.clock, self.sync, self.ticks = kinds, clock, sync, ticks
+        self.lock = lock  # of reports
         self.code: list[tuple] = []
-        self.ends: list[float] = []
-        self.last = 0.0  # end of the last reported entry
+        self.starts: list[float] = []
+        self.add = self.code.append
+        self.stamps: Iterator[bool] = map(not_, map(self.starts.append, iter(clock, None)))  # each adds the time, and is true
+        self.level, self.plain = OFF, False  # whether to time every instruction, and nothing inside of them
+        self.skip, self.sample = 0, RunSample()  # runs until the next that is timed one by one
+        self.retired: dict[int, tuple[int, Any, Any]] = {}  # kinds that were dropped since the last report, and before it
+        self.before: dict[int, tuple[int, Any, Any]] = {}
         self.broken: list[int] = []
-        self.new: list[tuple[int, Any]] = []  # numbers first seen since the last report, each with its Ready or Executable
-        self.met: set[int] = set()  # numbers whose meaning is reported, or in `new`
+        self.met: set[int] = set()  # numbers whose meaning is reported
         self.tagged: set[int] = set()  # numbers of collectives, whose result's id is the last of the instruction, its tag
-        self.reads = False  # whether there is a READ among the entries
         self.dropped = 0
+        # Of a paused run: its entry and the seconds so far; or BEGUN, and since when.
+        self.paused: tuple[tuple, float] | None = None
+        # At INSIDE: the start of the current instruction, and the end of the last entry.
+        self.began = self.part = 0.0
 
-    def add(self, entry: tuple, end: float) -> None:
-        self.code.append(entry)
-        self.ends.append(end)
+    def listen(self, level: int) -> None:
+        """Set the level of detail, and report meanings again, as there may be a new observer."""
+        if level != self.level:
+            self.skip, self.sample = 0, RunSample()
+            if self.code:
+                self.close()
+        self.level, self.plain = level, level == EVERY
+        self.met.clear()
 
-    def meet(self, number: int, known: Any) -> None:
-        """Note the first instruction of a number."""
-        ready = known[2] if known is not None else None
-        kind: Kind | None = getattr(ready, "kind", None)
-        if ready is not None:
-            self.new.append((number, ready))
-        if kind is not None and kind.row.collective:
-            self.tagged.add(number)
-        self.met.add(number)
+    def close(self) -> None:
+        """Nothing happens from now on."""
+        self.add(BEGUN)
+        next(self.stamps)
 
-    def drop(self, n: int) -> None:
-        """Drop the oldest entries."""
-        self.dropped += sum(entry[0] != BEGIN for entry in self.take(n)[0])
+    def each(self, code: Iterator[tuple]) -> Iterator[tuple]:
+        """The same instructions, of which each is added with the time at which it is asked for."""
+        return compress(filterfalse(self.add, code), self.stamps)
 
-    def take(self, n: int) -> tuple[list[tuple], list[float], float]:
-        """Remove and return the oldest entries, their ends, and the end of the one before them."""
-        code, ends, before = self.code[:n], self.ends[:n], self.last
-        del self.code[:n], self.ends[:n]
-        self.last = ends[-1] if ends else before
-        return code, ends, before
+    def watch(self, code: Iterator[tuple]) -> Iterator[tuple]:
+        """A run begins that is timed one by one, at another level than EVERY."""
+        if self.level == SAMPLED:
+            self.skip = self.sample.next()
+            return self.each(code)
+        return self._inside(code)
 
-    def spans(self, client: str, stretch: WholeRuns | None = None) -> Spans | None:
-        """Remove and return all entries as a message, and those of an unfinished stretch. It is made column by column: the
-        worker's thread waits meanwhile."""
-        n = len(self.ends)
-        if not n and not self.dropped and stretch is None:
+    def _inside(self, code: Iterator[tuple]) -> Iterator[tuple]:
+        """The same instructions; those inside of a program are added as they end, so it is added after them."""
+        try:
+            for ins in code:
+                self.ticks.note = self._note
+                self.began = self.part = self.clock()
+                yield ins
+                if self.level == EXACT:
+                    self.sync()
+                ended, self.part = self.part, self.clock()
+                self._append(BEGUN, ended)
+                self._append(ins, self.began)
+        finally:
+            self.ticks.note = None
+
+    def _note(self, entries: tuple) -> None:
+        """Instructions inside of a program have ended."""
+        now = self.clock()
+        for entry in entries:
+            start, self.part = self.part, now  # before a report may see the entry
+            self._append(entry, start)
+
+    def _append(self, entry: tuple, start: float) -> None:
+        self.add(entry)
+        self.starts.append(start)
+
+    def read(self, id: int, nbytes: int, began: float) -> None:
+        """A tensor was sent to its client, and its run ends."""
+        self._append((READ, id, nbytes), began)
+
+    def pause(self, waits: bool) -> None:
+        """The current run is preempted: others' time is not that of its instruction, which begins anew. Or it waits for a
+        collective, which lasts until the run continues."""
+        now, self.ticks.note = self.clock(), None
+        last, began = self.code[-1:], self.starts[-1:]
+        if self.level >= INSIDE:
+            self.paused = BEGUN, 0.0 if waits else now
+            self._append(BEGUN, self.part)
+        elif not last or not began or last[0][0] in CLOSED:  # it began before it was watched
+            return
+        elif last[0][0] == STRETCH:
+            self.paused = (STRETCH, 0), 0.0
+            self.close()
+        elif not waits:
+            self.paused = last[0], now - began[0]
+            self.code[-1] = BEGUN
+
+    def go_on(self) -> None:
+        """The paused run continues."""
+        assert self.paused is not None
+        now, (entry, since), self.paused = self.clock(), self.paused, None
+        if entry is not BEGUN:
+            self._append(entry, now - since)
+            return
+        pause, self.ticks.note = now - since if since else 0.0, self._note
+        self.began, self.part = self.began + pause, self.part + pause
+
+    def retire(self, number: int) -> None:
+        """A kind is dropped, of which there may be unreported instructions."""
+        self.retired[number] = self.kinds[number]
+
+    def drop(self) -> None:
+        """Drop the oldest entries: reports are not taken in time."""
+        with self.lock:
+            n = MAX_UNREPORTED // 2
+            self.dropped += sum(entry[0] not in CLOSED for entry in self.code[:n])
+            del self.code[:n], self.starts[:n]
+
+    def spans(self, client: str) -> Spans | None:
+        """Remove and return all entries that have ended as a message. It is made column by column: the worker's thread waits
+        meanwhile. The caller has the lock."""
+        known, self.before, self.retired = self.before | self.retired, self.retired, {}
+        n = len(self.starts)
+        lasts = n > 0 and self.code[n - 1][0] not in CLOSED
+        if lasts and self.level < INSIDE:
+            n -= 1
+        if not n and not self.dropped:
             return None
-        new, broken = self.new[:], self.broken[:]  # in place, as the worker's thread may be adding
-        del self.new[: len(new)], self.broken[: len(broken)]
         dropped, self.dropped = self.dropped, 0
-        code, ended, before = self.take(n)
-        for entry, end in stretch.entries() if stretch is not None else ():
-            code.append(entry)
-            ended.append(end)
-        times = np.array((before, *ended))
-        numbers, ids, seconds = array("q", list(map(number_of, code))), self._ids(code), np.diff(times).astype(np.float32)
-        columns = numbers.tobytes(), ids.tobytes(), times[:-1].tobytes(), seconds.tobytes()
-        reads, self.reads = self.reads, False
-        sizes = tuple([entry[2] for entry in code if entry[0] == READ]) if reads else ()
-        meanings = tuple(meaning(number, ready) for number, ready in new)
-        failed = tuple(id for id in broken if type(id) is int)
-        return Spans(client, *columns, sizes, failed, meanings, dropped)
+        code, starts = self.code[:n], self.starts[: n + 1]
+        del self.code[:n], self.starts[:n]
+        if len(starts) == n:
+            starts.append(self.part if lasts else starts[-1] if starts else 0.0)
+        if self.level == SAMPLED:
+            merged = Merged(code, starts)
+            code, starts = merged.code, merged.starts
+            self.sample.add(merged.seconds, merged.instructions, merged.runs)
+        numbers = list(map(number_of, code))
+        meanings = self._meet(set(numbers), known)
+        times = np.array(starts)
+        seconds = np.diff(times).astype(np.float32)
+        columns = array("q", numbers).tobytes(), self._ids(code).tobytes(), times[:-1].tobytes(), seconds.tobytes()
+        sizes = tuple([entry[2] for entry in code if entry[0] == READ])
+        broken = self.broken[:]  # in place, as the worker's thread may be adding
+        del self.broken[: len(broken)]
+        return Spans(client, *columns, sizes, tuple(id for id in broken if type(id) is int), meanings, dropped)
+
+    def _meet(self, numbers: set[int], retired: dict[int, tuple[int, Any, Any]]) -> tuple[Meaning, ...]:
+        """The meanings of numbers that are reported for the first time."""
+        new = numbers - self.met
+        self.met |= new
+        found = []
+        for number in new:
+            known = self.kinds.get(number) or retired.get(number) or self.retired.get(number)
+            if known is None or known[2] is None:
+                continue
+            kind: Kind | None = getattr(known[2], "kind", None)
+            if kind is not None and kind.row.collective:
+                self.tagged.add(number)
+            found.append(meaning(number, known[2]))
+        return tuple(found)
 
     def _ids(self, code: list[tuple]) -> array[int]:
         """The id of each entry's result; 0 where it has none, or one that is not an integer."""

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +22,18 @@ from gt.dispatcher.core import Dispatcher
 from gt.testing import cluster
 from gt.testing.cluster import Cluster
 from gt.transport import events as e
-from gt.transport.messages import VERSION, Batch, Hello, Join, KindDef, Mail, Run
-from gt.watch.events import Collective, Free, Move, OpActivity, ProgramCall, Recording, RunEnd, StretchActivity
+from gt.transport.messages import VERSION, Batch, Fetch, Hello, Join, KindDef, Mail, Run
+from gt.watch.events import Activity, Collective, Free, Move, OpActivity, ProgramCall, Recording, RunEnd, StretchActivity
 from gt.watch.log_file import LogThread
 from gt.watch.shares import by_client, seconds_by_group, shares
+from gt.worker.cancel import Parked
 from gt.worker.client_values import ClientValues
-from gt.worker.programs.ticks import Ticks
-from gt.worker.recorder import Recorder
+from gt.worker.core import Worker
+from gt.worker.engine.choose import make
+from gt.worker.peer_names import DISPATCHER
+from gt.worker.programs.compile import TRACE
 from gt.worker.run_sample import INSTRUCTION, RUN, SHARE, RunSample
+from gt.worker.turns import Preempted, Turn
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
@@ -222,62 +228,139 @@ def test_nothing_is_recorded_unless_someone_listens_and_of_others_nothing():
         assert made.workers[0].recorder is None and here().session.reports is None
 
 
+class TimedWorker:
+    """A worker whose every instruction takes a known time of a known clock, and who is watched at a level."""
+
+    def __init__(self, level: int) -> None:
+        self.core, self.clock, self.serial = Worker(make("numpy")), Clock(), 0
+        self.core.clock, self.clock.now = self.clock, 100.0
+        self.core.executor.turn = Turn(self.clock, lambda: False)
+        self.core.handle(Mail(DISPATCHER, e.Listen(level)))
+        self.seconds, self.stop = 0.0, lambda ins: None
+
+    def values(self, client: str) -> ClientValues:
+        values = self.core._values(client)
+        values.kinds[7] = TRACE, None, SimpleNamespace(
+            tensor_positions=(), specs=(), limits=None, large=False, dies=(), results=(), title="work", run=self._work,
+            ops={}, ways={}, stats=dict,
+        )  # fmt: skip
+        return values
+
+    def _work(self, table: dict, ins: tuple) -> None:
+        self.clock.advance(self.seconds)
+        self.stop(ins)
+
+    def run(self, client: str, code: list[tuple], seconds: float, **more: Any) -> None:
+        """A run, each of whose instructions takes so long."""
+        self.values(client)
+        self.serial, self.seconds = self.serial + 1, seconds
+        self.core.run(Run(client, self.serial, (), code, **more))
+
+    def seen(self) -> Recording:
+        found, report = Recording(), self.core.recorder and self.core.recorder.report()
+        assert report is not None and self.core.recorder is not None and self.core.recorder.report() is None
+        found.add(report.events)
+        return found
+
+
 @pytest.mark.parametrize("level", [e.EVERY, e.INSIDE])
 def test_a_run_ends_after_its_reads_and_with_its_failures(level: int) -> None:
-    now = [100.0]
-    recorder = Recorder(lambda: now[0], lambda: None, Ticks())
-    recorder.listen(e.Listen(level))
-    values = ClientValues("a")
-    for one in (Run("a", 1, (), [(7, 1, 2), (7, 2, 3)]), Run("a", 2, (), [(7, 4, 5)], gets=((1, 4, None),))):
-        values.broken[:] = [one.code[-1][1]]
-        for _ in recorder.watch(one, values, iter(one.code)):
-            now[0] += 0.5
-        for _, id, _ in one.gets:
-            recorder.read("a", id, 8, now[0])
-        if "a" in recorder.unended:
-            recorder.end(one, values.broken)
-    seen, report = Recording(), recorder.report()
-    assert report is not None
-    seen.add(report.events)
+    worker = TimedWorker(level)
+
+    def fail(ins: tuple) -> None:
+        worker.values("a").broken.append(ins[1])
+
+    worker.run("a", [(7, 1, 2), (7, 2, 3)], 0.5)
+    worker.clock.advance(8.0)
+    worker.stop = fail
+    worker.run("a", [(7, 4, 5)], 0.5, gets=(Fetch(1, 4, (0, 2), (), ()),))
+    worker.clock.advance(8.0)
+    seen = worker.seen()
     told = [i.serial if isinstance(i, RunEnd) else (i.id, i.start, i.seconds) for i in seen.items]
-    assert told == [(1, 100.0, 0.5), (2, 100.5, 0.5), 1, (4, 101.0, 0.5), (4, 101.5, 0.0), 2]
-    assert [i.broken for i in seen.items if isinstance(i, RunEnd)] == [(2, 4), (2, 4)]
+    assert told == [(1, 100.0, 0.5), (2, 100.5, 0.5), 1, (4, 109.0, 0.5), (4, 109.5, 0.0), 2]
+    assert [(i.at, i.broken) for i in seen.items if isinstance(i, RunEnd)] == [(101.0, (4,)), (109.5, (4,))]
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["preempted", "waits"])
-@pytest.mark.parametrize("level", [e.EVERY, e.INSIDE])
+@pytest.mark.parametrize("level", [e.SAMPLED, e.EVERY, e.INSIDE])
 def test_time_in_which_a_run_is_preempted_is_not_its_instruction_s(level: int, waits: bool) -> None:
-    now = [100.0]
-    recorder = Recorder(lambda: now[0], lambda: None, Ticks())
-    recorder.listen(e.Listen(level))
-    one = Run("a", 1, (), [(7, 1, 2), (7, 2, 3)])
-    code = recorder.watch(one, ClientValues("a"), iter(one.code))
-    next(code)
-    now[0] += 0.5
-    next(code)
-    now[0] += 0.25
-    recorder.pause("a", waits)
-    now[0] += 8.0
-    assert "a" in recorder.paused
-    recorder.go_on("a")
-    now[0] += 0.25
-    assert not list(code) and "a" not in recorder.paused
-    seen, report = Recording(), recorder.report()
-    assert report is not None
-    seen.add(report.events)
-    found = [(w.id, w.start, w.seconds) for w in seen.work]
-    assert found == [(1, 100.0, 0.5), (2, 100.5, 8.5) if waits else (2, 108.5, 0.5)]
+    worker = TimedWorker(level)
+    core, wait = worker.core, SimpleNamespace(ready=lambda: True, result=lambda: ())
+
+    def stop(ins: tuple) -> None:
+        if ins[1] == 2:
+            raise Parked((), wait) if waits else Preempted(ins, lambda: worker.clock.advance(0.25))
+
+    worker.stop = stop
+    worker.run("a", [(7, 1, 2), (7, 2, 3), (7, 3, 4)], 0.5)
+    assert core.unfinished("a")
+    worker.stop = lambda ins: None
+    worker.run("b", [(7, 9, 2)], 8.0)
+    worker.seconds = 0.5
+    core.resume() if waits else core.go_on("a")
+    assert not core.unfinished("a")
+    found = [(w.client, w.id, w.start, w.seconds) for w in worker.seen().items if isinstance(w, Activity)]
+    mine = [("a", 1, 100.0, 0.5)]
+    mine += [("a", 2, 100.5, 8.5), ("a", 3, 109.0, 0.5)] if waits else [("a", 2, 108.5, 0.75), ("a", 3, 109.25, 0.5)]
+    assert found == [*mine, ("b", 9, 101.0, 8.0)]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["preempted", "waits"])
+def test_a_preempted_run_that_is_timed_as_a_whole_has_its_own_time_alone(waits: bool) -> None:
+    worker = TimedWorker(e.SAMPLED)
+    core, wait = worker.core, SimpleNamespace(ready=lambda: True, result=lambda: ())
+
+    def stop(ins: tuple) -> None:
+        raise Parked((), wait) if waits else Preempted(ins, lambda: None)
+
+    watched = worker.values("a").watched
+    assert watched is not None
+    watched.skip, worker.stop = 1, stop
+    worker.run("a", [(7, 1, 2), (7, 2, 3)], 0.5)
+    worker.clock.advance(8.0)
+    worker.stop = lambda ins: None
+    core.resume() if waits else core.go_on("a")
+    found = [(w.count, w.start, w.seconds) for w in worker.seen().items if isinstance(w, StretchActivity)]
+    assert found == [(2, 100.0, 0.5), (0, 108.5, 0.5)]
+
+
+def test_a_report_leaves_the_instruction_that_lasts_and_meanings_of_dropped_kinds_are_told() -> None:
+    worker, during = TimedWorker(e.EVERY), Recording()
+    recorder = worker.core.recorder
+    assert recorder is not None
+
+    def report(ins: tuple) -> None:
+        if (found := recorder.report()) is not None:
+            during.add(found.events)
+
+    worker.stop = report
+    worker.run("a", [(7, 1, 2), (7, 2, 3)], 0.5, drops=(7,))
+    during.add(recorder.report().events)  # type: ignore[union-attr]
+    assert 7 not in worker.core.spaces["a"].kinds
+    told = [(i.name, i.id, i.start, i.seconds) for i in during.items if isinstance(i, Activity)]
+    assert told == [("work", 1, 100.0, 0.5), ("work", 2, 100.5, 0.5)]
+
+
+def test_entries_that_nobody_reports_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("core", "unreported"):
+        monkeypatch.setattr(f"gt.worker.{module}.MAX_UNREPORTED", 8)
+    worker = TimedWorker(e.EVERY)
+    for i in range(50):
+        worker.run("a", [(7, i, 2)], 0.5)
+    seen = worker.seen()
+    kept = [i.id for i in seen.items if isinstance(i, Activity)]
+    assert 2 <= len(kept) <= 4 and kept == list(range(50 - len(kept), 50)) and seen.reader.dropped == 50 - len(kept)
 
 
 class FirstRun(RunSample):
     """Only the first run is in the sample."""
 
-    def next(self) -> None:
-        self.skip = 1 << 30
+    def next(self) -> int:
+        return 1 << 30
 
 
 def test_runs_outside_the_sample_are_told_with_their_time_and_divided_as_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gt.worker.recorder.RunSample", FirstRun)
+    monkeypatch.setattr("gt.worker.unreported.RunSample", FirstRun)
     with cluster(1) as made:
         slow(made, "exp", 0.02)
         x = gt.ones(2)
@@ -295,31 +378,20 @@ def test_runs_outside_the_sample_are_told_with_their_time_and_divided_as_the_sam
     assert found["elementwise"] == pytest.approx(1.0) and "instructions" not in found
 
 
-def test_runs_of_one_client_are_timed_together_until_another_s_a_pause_or_a_timed_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    recorder = Recorder(lambda: now[0], lambda: None, Ticks())
-    recorder.listen(e.Listen(e.SAMPLED))
-    recorder.sample.skip = 3
-    monkeypatch.setattr(RunSample, "next", lambda sample: setattr(sample, "skip", 2))
-
-    def run(client: str, pause: float, seconds: float) -> None:
-        one = Run(client, 1, (), [(7, 1, 2), (7, 2, 3)])
-        now[0] += pause
-        for _ in recorder.watch(one, ClientValues(client), iter(one.code)):
-            now[0] += seconds / 2
-        if client in recorder.unended:
-            recorder.end(one, [])
-
+def test_runs_of_one_client_are_told_together_until_a_pause_or_a_timed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunSample, "next", lambda sample: 2)
+    worker = TimedWorker(e.SAMPLED)
+    for client, skip in (("a", 3), ("b", 1)):
+        watched = worker.values(client).watched
+        assert watched is not None
+        watched.skip = skip
     for client, pause, seconds in (
         ("a", 1.0, 0.02), ("a", 0.001, 0.04), ("a", 0.5, 0.01), ("a", 0.001, 0.02), ("a", 0.001, 0.03), ("b", 0.001, 0.01),
     ):  # fmt: skip
-        run(client, pause, seconds)
-    seen = Recording()
-    report = recorder.report()
-    assert report is not None and recorder.report() is None
-    seen.add(report.events)
-    work = [(w.client, getattr(w, "count", 0), round(w.start, 3), round(w.seconds, 3)) for w in seen.work]
-    assert work == [
+        worker.clock.advance(pause)
+        worker.run(client, [(7, 1, 2), (7, 2, 3)], seconds / 2)
+    found = [w for w in worker.seen().items if isinstance(w, Activity)]
+    assert [(w.client, getattr(w, "count", 0), round(w.start, 3), round(w.seconds, 3)) for w in found] == [
         ("a", 4, 101.0, 0.06), ("a", 2, 101.561, 0.01), ("a", 0, 101.572, 0.01), ("a", 0, 101.582, 0.01),
         ("a", 2, 101.593, 0.03), ("b", 2, 101.624, 0.01),
     ]  # fmt: skip
@@ -328,18 +400,18 @@ def test_runs_of_one_client_are_timed_together_until_another_s_a_pause_or_a_time
 @pytest.mark.parametrize("lengths", [(2, 300), (2, 2, 2, 300), (5,), (40, 2000)])
 def test_every_run_has_the_same_chance_and_timing_takes_a_bounded_share(lengths: tuple[int, ...]) -> None:
     """A sample in any rhythm would meet some of the runs alone, which are of these lengths in turns."""
-    sample, met = RunSample(), Counter[int]()
+    sample, met, skip = RunSample(), Counter[int](), 0
     took = cost = 0.0
     for i in range(200_000):
         length, later = lengths[i % len(lengths)], i > 100_000  # not among the first, of which more are timed
         took += length * 1e-6 * later
         sample.add(length * 1e-6, length)
-        if sample.skip:
-            sample.skip -= 1
+        if skip:
+            skip -= 1
         else:
             met[i % len(lengths)] += 1
             cost += (RUN + length * INSTRUCTION) * later
-            sample.next()
+            skip = sample.next()
     assert min(met.values()) > 100 and max(met.values()) < 1.3 * min(met.values()), met
     assert cost == pytest.approx(SHARE * took, rel=0.2)
 
@@ -347,9 +419,8 @@ def test_every_run_has_the_same_chance_and_timing_takes_a_bounded_share(lengths:
 def test_where_instructions_take_long_all_runs_are_timed() -> None:
     sample = RunSample()
     for _ in range(5000):
-        assert not sample.skip
         sample.add(20 * 1e-3, 20)
-        sample.next()
+        assert not sample.next()
 
 
 def test_a_trace_that_breaks_is_told_with_its_reason():

@@ -11,7 +11,7 @@ import torch
 
 import gt
 from gt.client.here import here
-from gt.client.session import last_id
+from gt.client.native import last_id
 from gt.ops.table import TABLE, infer
 from gt.spec import Spec, float32
 from gt.worker.engine.choose import make

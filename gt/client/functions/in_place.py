@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.session import last_id
+from gt.client.native import last_id
 from gt.client.writes import assign, become, fill_at, repeats
 
 

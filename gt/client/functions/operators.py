@@ -10,7 +10,7 @@ from gt.client.autograd import Tensor
 from gt.client.default_dtype import DEFAULT
 from gt.client.functions.create import as_tensor, full, full_like
 from gt.client.functions.registry import both, method
-from gt.client.session import last_id
+from gt.client.native import last_id
 from gt.client.views import detached, raw_handle
 from gt.client.writes import assign, give_data
 from gt.device import DEVICES, Device

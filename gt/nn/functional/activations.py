@@ -8,8 +8,8 @@ from gt.client.apply import apply, unary
 from gt.client.autograd import Tensor
 from gt.client.functions.elementwise import where
 from gt.client.functions.random import rand
+from gt.client.native import last_id
 from gt.client.saved import note_saved, saves
-from gt.client.session import last_id
 from gt.client.writes import assign
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of, broadcast
