@@ -259,7 +259,7 @@ class Worker:
             else:  # outside the sample: timed as a whole
                 watched.skip -= 1
                 watched.add((STRETCH, len(run.code)))
-                next(watched.stamps)
+                watched.starts.append(watched.clock())
         return self._proceed(values, run, code)
 
     def report_program(self, client: str, text: str, seconds: float | None = None, line: str = "") -> None:
@@ -318,7 +318,7 @@ class Worker:
         if (watched := values.watched) is not None:
             watched.broken.extend(values.broken)
             watched.add((END, run.serial))
-            next(watched.stamps)
+            watched.starts.append(watched.clock())
             if len(watched.starts) > MAX_UNREPORTED:
                 watched.drop()
         if run.forget or run.drops:

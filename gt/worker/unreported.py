@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from itertools import compress, filterfalse
+from itertools import compress, filterfalse, repeat, starmap
 from operator import not_
 from typing import Any
 
@@ -45,7 +45,8 @@ class Columns:
         self.code: list[tuple] = []
         self.starts: list[float] = []
         self.add = self.code.append
-        self.stamps: Iterator[bool] = map(not_, map(self.starts.append, iter(clock, None)))  # each adds the time, and is true
+        # Each adds the time, and is true. (`iter(clock, None)` compares each time with None: that takes longer than the clock.)
+        self.stamps: Iterator[bool] = map(not_, map(self.starts.append, starmap(clock, repeat(()))))
         self.level, self.plain = OFF, False  # whether to time every instruction, and nothing inside of them
         self.skip, self.sample = 0, RunSample()  # runs until the next that is timed one by one
         self.retired: dict[int, tuple[int, Any, Any]] = {}  # kinds that were dropped since the last report, and before it
@@ -70,8 +71,7 @@ class Columns:
 
     def close(self) -> None:
         """Nothing happens from now on."""
-        self.add(BEGUN)
-        next(self.stamps)
+        self._append(BEGUN, self.clock())
 
     def each(self, code: Iterator[tuple]) -> Iterator[tuple]:
         """The same instructions, of which each is added with the time at which it is asked for."""
