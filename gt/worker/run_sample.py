@@ -42,7 +42,7 @@ class RunSample:
         return round(2 * between * self.random / MOST)
 
 
-class Stretch:
+class WholeRuns:
     """Successive runs that are timed as a whole and told together."""
 
     __slots__ = ("start", "seconds", "count", "stop")
@@ -57,14 +57,14 @@ class Stretch:
         self.seconds, self.count, self.stop = self.seconds + stop - start, self.count + count, stop
 
 
-class Merged:
-    """The entries of runs, as `Columns` has them, with those that are timed as a whole told together, and no ends of runs."""
+class MergedRuns:
+    """The entries of runs, as in `Columns`; successive runs that are timed as a whole are told together, without their ends."""
 
     def __init__(self, code: Sequence[tuple], starts: Sequence[float]) -> None:
         self.code: list[tuple] = []
         self.starts: list[float] = []
         self.seconds, self.instructions, self.runs = 0.0, 0, 0
-        self.stretch: Stretch | None = None
+        self.stretch: WholeRuns | None = None
         for entry, start, stop in zip(code, starts, starts[1:]):
             if entry[0] == STRETCH:
                 self._whole(entry[1], start, stop)
@@ -87,7 +87,7 @@ class Merged:
             self.stretch.add(start, stop, count)
         else:
             self._end_stretch()
-            self.stretch = Stretch(start, stop, count)
+            self.stretch = WholeRuns(start, stop, count)
 
     def _end_stretch(self) -> None:
         if (ended := self.stretch) is not None:

@@ -16,7 +16,7 @@ from gt.ops.collective import kept_by
 from gt.program.code import first_result, number_of, tag_of
 from gt.transport.events import BEGIN, END, EVERY, EXACT, INSIDE, OFF, READ, REPORTED, SAMPLED, STRETCH, Meaning, Spans
 from gt.worker.programs.ticks import Ticks
-from gt.worker.run_sample import BEGUN, Merged, RunSample
+from gt.worker.run_sample import BEGUN, MergedRuns, RunSample
 
 MAX_UNREPORTED = 1 << 17  # entries above which the oldest half is dropped
 CLOSED = (END, BEGIN)  # numbers of entries that last no time
@@ -168,7 +168,7 @@ class Columns:
         if len(starts) == n:
             starts.append(self.part if lasts else starts[-1] if starts else 0.0)
         if self.level == SAMPLED:
-            merged = Merged(code, starts)
+            merged = MergedRuns(code, starts)
             code, starts = merged.code, merged.starts
             self.sample.add(merged.seconds, merged.instructions, merged.runs)
         numbers = list(map(number_of, code))
