@@ -49,6 +49,8 @@ from gt.transport.messages import (
     Welcome,
 )  # fmt: skip
 
+OBSERVERS = (WorkerReport, Subscribe, Seen)  # messages about observation
+
 LEFT = "it left"  # the reason, where the peer announced it
 
 
@@ -76,12 +78,13 @@ class Dispatcher:
         """The messages that answer one message. An error in it affects only its sender, who receives the error."""
         self.rewriter.left = SLICE
         try:
-            checks.message(mail.message)
-            if isinstance(mail.message, (WorkerReport, Subscribe, Seen)):
-                out = self.observers.handle(mail.peer, mail.message, mail.role)
+            message = mail.message
+            checks.message(message)
+            if isinstance(message, OBSERVERS):
+                out = self.observers.handle(mail.peer, message, mail.role)
             else:
-                out = self.observers.before(mail.peer, mail.message)
-                out += self._handle(mail.peer, mail.message, mail.role)
+                out = self.observers.before_answer(mail.peer) if type(message) is Ask else []
+                out += self._handle(mail.peer, message, mail.role)
             return out + self.observers.flush() if self.observers.prompt else out
         except Exception as wrong:  # no message may end the dispatcher, which all clients share
             return self._refusal(mail.peer, mail.message, wrong)

@@ -40,7 +40,7 @@ from gt.transport.events import (
     WorkerReport,
     nbytes,
 )  # fmt: skip
-from gt.transport.messages import VERSION, Ask, Batch, Mail, Note
+from gt.transport.messages import VERSION, Batch, Mail, Note
 
 PENDING = 1 << 12  # most events pending for an observer
 BYTES = 16 << 20  # most bytes pending, and most in flight, for an observer; four times as many for an administrator
@@ -374,9 +374,9 @@ class Observers:
 
     # Sending
 
-    def before(self, peer: str, message: Any) -> list[Mail]:
+    def before_answer(self, peer: str) -> list[Mail]:
         """A client that asks for statistics is sent its events before the answer."""
-        if peer not in self.there or not isinstance(message, Ask):
+        if peer not in self.there:
             return []
         self.tell_received()
         return self._flush(self.there[peer])

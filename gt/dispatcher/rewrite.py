@@ -48,12 +48,10 @@ class Rewriter:
                 if use is FREES:
                     entry = entries.pop(ins[FIRST_RESULT], None)
                     if type(entry) is Entry:
-                        if entry.solo is None or many:
+                        if many or (queue := queues.get(entry.solo)) is None:  # type: ignore[arg-type]  # None: no queue
                             self._free(client, ins, entry, flow)
-                        elif (queue := queues.get(entry.solo)) is not None:
-                            queue.append(ins)
                         else:
-                            queues[entry.solo] = [ins]
+                            queue.append(ins)
                     continue
                 if len(ins) != use.length:
                     raise IndexError

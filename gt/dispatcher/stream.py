@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -68,8 +68,8 @@ class Stream:
         self.tables.waiting[client.name] = None
 
     def run(self, client: Client, batch: Batch) -> list[Mail]:
-        flow = Flow()
-        code, later, stop = batch.code, [], cast(int | None, 0)
+        flow, code, later = Flow(), batch.code, []
+        stop: int | None = 0
         if len(code) > LONGEST:
             code, later = code[:LONGEST], code[LONGEST:]
         if self._ready(client, batch, flow):
@@ -83,7 +83,8 @@ class Stream:
             self._hold_rest(client, rest)
             batch = Batch(batch.serial, (), code[:stop])
         client.instructions += len(batch.code)
-        batch = self._reads(client, batch, flow)
+        if batch.gets:
+            batch = self._reads(client, batch, flow)
         if self.observers.on:
             self.observers.batch(client, batch)  # only the handled part: the rest is held and handled later
         ack = batch.ack
@@ -119,9 +120,11 @@ class Stream:
     def _runs(self, client: Client, batch: Batch, ack: bool, forget: int, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
         """The Run for each worker of a batch."""
         workers, code, kinds, gets, traces = self.tables.workers, flow.code, flow.kinds, flow.gets, flow.traces
-        busy = {*code, *gets, *kinds, *traces, *(client.acks.get(batch.serial, ()) if ack else ())}
+        busy: Iterable[int] = code
+        if gets or kinds or traces or ack:
+            busy = {*code, *gets, *kinds, *traces, *(client.acks.get(batch.serial, ()) if ack else ())}
         mails: list[Mail] = []
-        for w in sorted(busy) if len(busy) > 1 else busy:
+        for w in sorted(busy):
             run = Run(
                 client.name, batch.serial, tuple(kinds.get(w, ())), code.get(w, []), tuple(gets.get(w, ())), ack, forget,
                 tuple(traces.get(w, ())), drops,
