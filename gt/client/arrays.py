@@ -127,8 +127,10 @@ def loaded(data: np.ndarray, shape: tuple[int, ...], dtype: DType) -> Tensor:
 
 def _sent(array: np.ndarray, spec: Spec, scope: Scope) -> Tensor:
     key = ("load", spec)
-    statics = (spec.shape, spec.shape, (0,) * len(spec.shape), spec.dtype.code)
-    known = scope.kinds.get(key) or scope.learn(key, LOAD, (int, int, int), statics)
+    known = scope.kinds.get(key)
+    if known is None:
+        statics = (spec.shape, spec.shape, (0,) * len(spec.shape), spec.dtype.code)
+        known = scope.learn(key, LOAD, (int, int, int), statics)
     made = Tensor(Handle(scope.session.load(array, known.number), spec, scope.session))
     if spec.numel <= SMALL and spec.dtype is not bfloat16:
         remember(made, array.copy())

@@ -204,14 +204,13 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def _await_bytes(self, nbytes: int) -> None:
         """Wait until this many more bytes may be in flight."""
-
-        def crowded() -> bool:
-            under_way = self.link.outstanding() + sum(map(len, self.uploads.values()))
-            return under_way + nbytes > max(BYTES, 2 * nbytes)
-
-        if crowded():
+        if self._crowded(nbytes):
             self.flush(wait=False)
-            self._await(lambda: bool(self.window.asked) and crowded())
+            self._await(lambda: bool(self.window.asked) and self._crowded(nbytes))
+
+    def _crowded(self, nbytes: int) -> bool:
+        under_way = self.link.outstanding() + (sum(map(len, self.uploads.values())) if self.uploads else 0)
+        return under_way + nbytes > max(BYTES, 2 * nbytes)
 
     # Reading
 

@@ -104,7 +104,7 @@ class SegmentPool:
             full = [self.arena.serial] if self.arena else []
             self.arena, self.used = self.take(ARENA), 0
         at = self.used
-        self.arena.view(at, data.nbytes)[:] = data
+        self.arena.map[at : at + data.nbytes] = data.data  # an array over the segment would take longer to make than to fill
         self.used += -(-data.nbytes // 64) * 64
         return self.arena, at, full
 

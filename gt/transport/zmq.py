@@ -162,13 +162,17 @@ class ZmqLink:
     def shares(self) -> bool:
         """Whether all workers share memory with this process. Waits for a first worker, and a moment for each to answer: a busy
         worker is not waited for again."""
+        if not self.data or self.data.keys() != self.sharing.keys():
+            self._await_answers()
+        return self._met() and all(self.sharing.values())
+
+    def _await_answers(self) -> None:
         silent = self.data.keys() - self.sharing.keys()
         if not self.data or not silent <= self.slow:
             with self.attached:
                 self.attached.wait_for(lambda: self.receiving.closed or self.session.lost or self.data, 60)
                 self.attached.wait_for(lambda: self.receiving.closed or self.session.lost or self._met(), ANSWER)
             self.slow = self.data.keys() - self.sharing.keys()
-        return self._met() and all(self.sharing.values())
 
     def _met(self) -> bool:
         return bool(self.data) and len(self.sharing) == len(self.data)
