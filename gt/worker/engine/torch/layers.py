@@ -45,12 +45,23 @@ def _dense(a: Array) -> Array:
     return a.contiguous(memory_format=_format(a))
 
 
+def _is_plain(a: Array, *others: Array) -> bool:
+    """Whether a CPU's norms take these without conversion: calls that convert nothing take as long as the kernel."""
+    fits = [x.dtype is torch.float32 and x.is_contiguous() for x in others]  # a generator would take longer
+    return a.is_cpu and a.dtype is torch.float32 and False not in fits
+
+
 def layer_norm(a: Array, eps: float, *parts: Array, ndim: int) -> tuple[Array, ...]:
+    if len(parts) == 2 and _is_plain(a, *parts):
+        return aten.native_layer_norm(a, a.shape[a.ndim - ndim :], *parts, eps)
     y, mean, rstd = aten.native_layer_norm(a, _inner(a, ndim), *_pair(parts), eps)
     return y, mean.to(_wide(a)), rstd.to(_wide(a))
 
 
 def layer_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array, ndim: int, bias: bool) -> Any:
+    if bias and _is_plain(g, g, a, mean, rstd, *weight):
+        inner = a.shape[a.ndim - ndim :]
+        return aten.native_layer_norm_backward(g, a, inner, mean, rstd, *weight, *weight, [True, True, True])
     w = weight[0].contiguous() if weight else None
     mean, rstd = _saved(a if w is None else w, mean, rstd)
     return _kept(aten.native_layer_norm_backward(
@@ -92,16 +103,21 @@ def rms_norm_grad(g: Array, a: Array, rstd: Array, *weight: Array, ndim: int) ->
 def group_norm(a: Array, eps: float, *parts: Array, groups: int) -> tuple[Array, ...]:
     n, c = a.shape[:2]
     size = a.numel() // max(n * c, 1)
+    if len(parts) == 2 and _is_plain(a, a, *parts):
+        return aten.native_group_norm(a, *parts, n, c, size, groups, eps)
     y, mean, rstd = aten.native_group_norm(a.contiguous(), *_pair(parts), n, c, size, groups, eps)
     return y, mean.to(_wide(a)), rstd.to(_wide(a))
 
 
 def group_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array, groups: int, bias: bool) -> Any:
     n, c = a.shape[:2]
+    size = a.numel() // max(n * c, 1)
+    if bias and _is_plain(g, g, a, mean, rstd, *weight):
+        return aten.native_group_norm_backward(g, a, mean, rstd, *weight, n, c, size, groups, [True, True, True])
     w = weight[0].contiguous() if weight else None
     mean, rstd = _saved(a if w is None else w, mean, rstd)
     return _kept(aten.native_group_norm_backward(
-        g.contiguous(), a.contiguous(), mean, rstd, w, n, c, a.numel() // max(n * c, 1), groups,
+        g.contiguous(), a.contiguous(), mean, rstd, w, n, c, size, groups,
         [True, w is not None, bias]
     ), weight)  # fmt: skip
 
@@ -120,12 +136,6 @@ def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
         and torch.backends.cudnn.enabled
         and not torch._C._len_torch_dispatch_stack()
     )
-
-
-def _is_plain(a: Array, *others: Array) -> bool:
-    """Whether a CPU's batch norm takes these without conversion: calls that convert nothing take as long as the kernel."""
-    fits = [x.dtype is torch.float32 and x.is_contiguous() for x in others]  # a generator would take longer
-    return a.is_cpu and a.dtype is torch.float32 and False not in fits
 
 
 def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
@@ -166,7 +176,40 @@ def batch_norm(a: Array, mean: Array, var: Array, eps: float, *parts: Array) -> 
     return aten.native_batch_norm(a, *_pair(parts), mean, var, False, 0.0, eps)[0]
 
 
+FEW = 1 << 19  # products of a convolution up to which oneDNN takes longer to prepare its call than a plain kernel to compute it
+FEW_IN_GRADIENTS = 1 << 20  # the same where it prepares more
+_plain_grads = torch.ops.aten._slow_conv2d_backward.output_mask
+
+
+def is_tiny(a: Array, w: Array, stride: Any, dilation: Any, groups: int, few: int) -> bool:
+    """Whether PyTorch's plain kernel is the fastest for a convolution of these images. PyTorch's compilers get ATen's general
+    form."""
+    return (
+        a.is_cpu
+        and a.dtype is torch.float32
+        and a.is_contiguous()
+        and w.is_contiguous()
+        and groups == 1
+        and len(stride) == 2
+        and 0 < a.numel() * w.numel() <= few * w.shape[1] * stride[0] * stride[1]
+        and dilation[0] == dilation[1] == 1
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
+def conv_grads(
+    g: Array, a: Array, w: Array, stride: Any, padding: Any, dilation: Any, groups: int, wanted: list[bool]
+) -> tuple[Array, Array]:
+    """The gradients of a convolution's images and weight, as far as wanted."""
+    if is_tiny(a, w, stride, dilation, groups, FEW_IN_GRADIENTS):
+        return _plain_grads(g, a, w, w.shape[2:], stride, padding, [*wanted, False])[:2]
+    zero = [0] * len(stride)
+    return aten.convolution_backward(g, a, w, None, stride, padding, dilation, False, zero, groups, [*wanted, False])[:2]
+
+
 def conv(a: Array, w: Array, *bias: Array, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
+    if is_tiny(a, w, stride, dilation, groups, FEW):
+        return aten._slow_conv2d_forward(a, w, w.shape[2:], bias[0] if bias else None, stride, padding)
     zero = [0] * len(stride)
     if not w.numel():  # without input channels the result is zero; without output channels it is empty
         out = aten.convolution(a[:, :1].new_zeros(a.shape[0], 1, *a.shape[2:]), w.new_zeros(1, 1, *w.shape[2:]), None,
@@ -176,7 +219,6 @@ def conv(a: Array, w: Array, *bias: Array, stride: Any, padding: Any, dilation: 
 
 
 def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
-    zero = [0] * len(stride)
     if not a.numel() or not w.numel():
         return a.new_zeros(a.shape[0], w.shape[1] * groups, *size)
     like = torch.empty(  # only its shape and memory format count, but oneDNN packs one that is not dense
@@ -192,19 +234,18 @@ def conv_transpose(a: Array, w: Array, *bias: Array, size: Any, stride: Any, pad
             for d, k, s, p, e, n in zip(size, w.shape[2:], stride, padding, dilation, a.shape[2:])
         ]
         return aten.convolution(a, w, bias[0] if bias else None, stride, padding, dilation, True, extra, groups)
-    y = aten.convolution_backward(a, like, w, None, stride, padding, dilation, False, zero, groups, [True, False, False])[0]
+    y, _ = conv_grads(a, like, w, stride, padding, dilation, groups, [True, False])
     return y + bias[0].reshape(1, -1, *[1] * len(stride)) if bias else y
 
 
 def conv_weight_grad(g: Array, a: Array, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Array:
-    zero = [0] * len(stride)
     if not g.numel() or not a.numel():
         return a.new_zeros(g.shape[1], a.shape[1] // groups, *size)
     fit = [(d + 2 * p - e * (k - 1) - 1) // s + 1 for d, k, s, p, e in zip(a.shape[2:], size, stride, padding, dilation)]
     if list(g.shape[2:]) != fit:  # of a transposed convolution with output padding: the additional windows have no effect
         g = torch.nn.functional.pad(g, [w for d, n in reversed([*zip(g.shape[2:], fit)]) for w in (0, n - d)])
     like = a.new_empty(g.shape[1], a.shape[1] // groups, *size)
-    return aten.convolution_backward(g, a, like, None, stride, padding, dilation, False, zero, groups, [False, True, False])[1]
+    return conv_grads(g, a, like, stride, padding, dilation, groups, [False, True])[1]
 
 
 def _flat_axis(function: Callable) -> Callable:

@@ -11,7 +11,7 @@ import torch
 
 from gt.ops import Kind
 from gt.program import Instruction
-from gt.worker.engine.torch import aten, layers
+from gt.worker.engine.torch import layers
 from gt.worker.engine.torch.threads import is_long
 
 Array = torch.Tensor
@@ -53,11 +53,7 @@ def _gradients(at: int, calls: list[tuple[Array, Array]], **how: Any) -> list[tu
     """Both gradients; that of the weight is the call `at`."""
     (g, images), (_, weight) = calls[at], calls[1 - at]
     if g.is_contiguous() and images.is_contiguous() and weight.is_contiguous():
-        zero = [0] * len(how["stride"])
-        to_images, to_weight, _ = aten.convolution_backward(
-            g, images, weight, None, how["stride"], how["padding"], how["dilation"], False, zero, how["groups"],
-            [True, True, False],
-        )  # fmt: skip
+        to_images, to_weight = layers.conv_grads(g, images, weight, **how, wanted=[True, True])
     else:  # their kernels choose layouts each for itself
         to_images = layers.conv_transpose(g, weight, size=images.shape[2:], **how)
         to_weight = layers.conv_weight_grad(g, images, size=weight.shape[2:], **how)
