@@ -17,12 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import interval
 
 import gt as GT
 
 Steps = Callable[[int], list[float]]
 RIVALS = ("eager", "compile", "reduce-overhead")
 BATCHES = 16  # different batches, made before any clock runs
+SETTLED = 0.05  # seconds after which threads have stopped to spin for the next kernel of the one measured before
+BURST = 0.1  # least seconds of a round
 
 
 @dataclass
@@ -122,8 +125,21 @@ def check(name: str, loop: Loop, rival: str, ours: list[float], theirs: list[flo
         raise SystemExit(f"{name}: GT read {a.tolist()} where torch {rival} read {b.tolist()}")
 
 
+def burst(run: Steps, steps: int) -> float:
+    """Milliseconds a step. OpenMP's threads spin for milliseconds after a kernel, on cores that the next one measured needs:
+    they are waited for, and steps that are not counted bring caches and threads back."""
+    time.sleep(SETTLED)
+    run(steps)
+    began, n = time.perf_counter(), 0
+    while not n or time.perf_counter() - began < BURST:
+        run(steps)
+        n += steps
+    return (time.perf_counter() - began) / n * 1e3
+
+
 def measure(name: str, rivals: tuple[str, ...], large: bool, device: str, rounds: int, warm: float) -> dict[str, Any]:
-    """Milliseconds a step of GT and of each rival, in turns, the best of several rounds each."""
+    """Milliseconds a step of GT and of each rival, in turns, the best of several rounds each; and the median of the rounds'
+    ratios with its 95% interval, for the best rival."""
     loop = all_loops()[name]
     runs = {rival: runner(loop, rival, device, large) for rival in ("gt", *rivals)}
     read: dict[str, list[float]] = {}
@@ -136,17 +152,18 @@ def measure(name: str, rivals: tuple[str, ...], large: bool, device: str, rounds
             run(loop.steps)
     for rival in rivals:
         check(name, loop, rival, read["gt"], read[rival])
-    best = dict.fromkeys(runs, float("inf"))
+    times: dict[str, list[float]] = {rival: [] for rival in runs}
     for _ in range(rounds):
         for rival, run in runs.items():
-            began = time.perf_counter()
-            run(loop.steps)
-            best[rival] = min(best[rival], (time.perf_counter() - began) / loop.steps * 1e3)
-    theirs = {rival: best[rival] for rival in rivals}
-    ratio = min(theirs.values()) / best["gt"]
+            times[rival].append(burst(run, loop.steps))
+    best = {rival: min(times[rival]) for rival in rivals}
+    first = min(best, key=lambda rival: best[rival])
+    ours = min(times["gt"])
+    low, median, high = interval([theirs / own for theirs, own in zip(times[first], times["gt"])])
     return {
-        "case": name, "gt": best["gt"], "rival": min(theirs.values()), "unit": "ms/step", "ratio": ratio, "rivals": theirs,
-        "why": why(loop, runs["gt"], device) if ratio < 1 else "",
+        "case": name, "gt": ours, "rival": best[first], "unit": "ms/step", "ratio": best[first] / ours, "rivals": best,
+        "median": median, "low": low, "high": high,
+        "why": why(loop, runs["gt"], device) if best[first] < ours else "",
     }  # fmt: skip
 
 
@@ -194,8 +211,9 @@ def line(result: dict[str, Any]) -> str:
     """One loop: milliseconds of each, the ratio of each rival's to GT's, and why, where the best one's is below 1."""
     times = "  ".join(f"{rival} {ms:9.3f}" for rival, ms in result["rivals"].items())
     ratios = "  ".join(f"{ms / result['gt']:5.2f}" for ms in result["rivals"].values())
+    pairs = "  median {median:.2f} [{low:.2f}, {high:.2f}]".format(**result) if "median" in result else ""
     why = f"  ({result['why']})" if result["why"] else ""
-    return f"{result['case']:<18} gt {result['gt']:9.3f}  {times}  {result['unit']}  ratio {ratios}{why}"
+    return f"{result['case']:<18} gt {result['gt']:9.3f}  {times}  {result['unit']}  ratio {ratios}{pairs}{why}"
 
 
 CASES = {"loops": loops}
