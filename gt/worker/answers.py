@@ -61,8 +61,9 @@ class Answers:
         array, spec = readable(values.table.get(get.id)), spec_in(get.spec)
         if array is None or isinstance(array, Broken) or not isinstance(spec, Spec) or spec.nbytes > transfers.INLINE:
             return False
-        streams = self.executor.streams
-        streams.later(values.client, partial(self._answer_copied, values.client, streams.to_host(array), get))
+        streams, done = self.executor.streams, getattr(array, "done", None)
+        host, copied = streams.to_host_early(array, done) if done is not None else (streams.to_host(array), None)
+        streams.later(values.client, partial(self._answer_copied, values.client, host, get), copied)
         return True
 
     def _answer_copied(self, client: str, host: Any, get: Fetch) -> Mail:

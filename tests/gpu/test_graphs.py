@@ -258,3 +258,50 @@ def test_products_have_the_precision_that_was_set(precision: str) -> None:
     for value in found:
         assert np.abs(value - want).max() < max(0.3 * rounding, 1e-4)  # another algorithm may sum in another order
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def losses_read(steps: int, replay: bool) -> tuple[list[list[float]], dict]:
+    """A deep network whose loss is read in each step, that of the step before in every third, and both at the end."""
+    with cluster(1, "pytorch") as c:
+        if not replay:
+            HERE.scope.session.tracer = None
+        gt.manual_seed(0)
+        model = gt.nn.Sequential(*[layer for _ in range(12) for layer in (Linear(16, 16), gt.nn.Tanh())])
+        optimizer = gt.optim.AdamW(model.parameters(), lr=0.01)
+        data = np.random.default_rng(0).standard_normal((steps, 2, 8, 16)).astype(np.float32)
+        losses, read = [], []
+        for i in range(steps):
+            x, y = (gt.from_numpy(a) for a in data[i])
+            loss = ((model(x) - y) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss)
+            read.append([loss.item()] + ([losses[-2].item(), loss.item()] if i % 3 == 2 else []))
+        read.append([loss.item() for loss in losses])
+        return read, c.workers[0].stats()["traces"]
+
+
+def test_a_loss_read_in_every_step_is_that_of_its_step() -> None:
+    mine, stats = losses_read(40, True)
+    want, _ = losses_read(40, False)
+    assert stats["compiled_calls"] >= 20 and stats.get("fallbacks", 0) == 0, stats
+    for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    for i, read in enumerate(mine[:-1]):
+        assert read[0] == mine[-1][i] and (len(read) == 1 or read[1:] == mine[-1][i - 1 : i + 1]), "the same bits each time"
+
+
+def test_a_small_result_is_read_while_the_rest_of_its_graph_runs() -> None:
+    with cluster(1, "pytorch") as c:
+        a, busy = gt.eye(4096), []
+        for i in range(16):
+            x = gt.from_numpy(np.full((4, 4), i, np.float32))
+            first = x.sum()
+            for _ in range(48):
+                a = a @ a
+            assert first.item() == 16 * i
+            busy.append(not c.workers[0].streams.stream().query())
+        assert all(busy[-4:]), busy
+        assert a[:2, :2].numpy().tolist() == [[1, 0], [0, 1]]
+        assert c.workers[0].stats()["traces"]["compiled_calls"] >= 4

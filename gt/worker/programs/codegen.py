@@ -73,11 +73,13 @@ def straight_line(
     side: Side | None = None,
     pauses: PausePoints | None = None,
     ticked: Ticked | None = None,
+    marks: Mapping[int, Callable[[], None]] = NONE,
 ) -> Callable[..., Any]:
     """`f(inputs, *numbers) -> results`, or with `flat` `f(*inputs, *numbers)`; kernels, constants and numbers are bound as
     globals. The list of inputs is emptied, so that each array is freed after its last use. With `pauses` it is a generator
-    that yields at pause points, and returns the results; with `ticked` it tells the end of each instruction."""
-    writer = _Writer(program, table, flat, side, pauses, ticked)
+    that yields at pause points, and returns the results; with `ticked` it tells the end of each instruction; `marks` are called
+    behind these of its instructions."""
+    writer = _Writer(program, table, flat, side, pauses, ticked, marks)
     exec(compile("\n".join(writer.lines), f"<program {program.number}>", "exec"), writer.names)
     return writer.names["program"]
 
@@ -92,7 +94,7 @@ class PausePoints(NamedTuple):
 class _Writer:
     def __init__(
         self, program: Program, table: KernelTable, flat: bool, side: Side | None, pauses: PausePoints | None,
-        ticked: Ticked | None,
+        ticked: Ticked | None, marks: Mapping[int, Callable[[], None]],
     ) -> None:  # fmt: skip
         self.table, self.side = table, side
         self.names: dict[str, Any] = {f"r{v}": value for v, value in program.constants.items()} | table.globals()
@@ -116,6 +118,9 @@ class _Writer:
             if pauses is not None and n in pauses.before:
                 self.lines.append("    if over(): yield")
             self._write(ins)
+            if n in marks:
+                self.names[f"m{n}"] = marks[n]
+                self.lines.append(f"    m{n}()")
             if ins.frees:
                 self.lines.append(f"    del {', '.join(f'r{v}' for v in ins.frees)}")
             if ticked is not None:

@@ -198,9 +198,9 @@ class ClientStreams:
             before.synchronize()
             self.spare.append(before)
 
-    def later(self, client: str, answer: Callable[[], Any]) -> None:
-        """Send an answer once the device has executed all kernels launched so far."""
-        self.answers.append((client, self._mark(self.spare), answer))
+    def later(self, client: str, answer: Callable[[], Any], copied: Any = None) -> None:
+        """Send an answer once the device has executed all kernels launched so far, or has come to the event of a copy."""
+        self.answers.append((client, self._mark(self.spare) if copied is None else copied, answer))
 
     def answered(self) -> list[Any]:
         """The answers whose events are done. Streams may overtake one another, the answers of one client may not."""
@@ -234,6 +234,30 @@ class ClientStreams:
         spare = self.hosts.get((array.shape, array.dtype))
         host = spare.pop() if spare else torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
         return host.copy_(array, non_blocking=True)
+
+    def to_host_early(self, array: torch.Tensor, done: Any) -> tuple[torch.Tensor, Any]:
+        """As `to_host`, of a value that the device has at the event `done`, whatever it was given behind that; also the event
+        of the copy, for which the next calls wait, as they may write over the value."""
+        stream, side = self.pair()
+        side.wait_event(done)
+        torch.cuda.set_stream(side)
+        try:
+            host = self.to_host(array)
+        finally:
+            torch.cuda.set_stream(stream)
+        copied = self.spare.pop() if self.spare else torch.cuda.Event()
+        copied.record(side)
+        stream.wait_event(copied)
+        return host, copied
+
+    def read_early(self, array: torch.Tensor, done: Any) -> torch.Tensor:
+        """The value on the host, as soon as the device has it."""
+        host, copied = self.to_host_early(array, done)
+        copied.synchronize()
+        found = host.clone()
+        self.host_read(host)
+        self.spare.append(copied)
+        return found
 
     def host_read(self, host: torch.Tensor) -> None:
         """A copy was read, after its event: its memory serves again, as to pin memory takes longer than the copy."""

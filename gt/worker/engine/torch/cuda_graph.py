@@ -26,6 +26,7 @@ from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.lists import alike, of_list
 from gt.worker.engine.torch.recordings import GraphRecording, copy, lent
+from gt.worker.engine.torch.result_events import ResultEvents
 from gt.worker.engine.torch.side_stream import SideStream, constant
 from gt.worker.programs.codegen import NONE, KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
@@ -63,6 +64,7 @@ class Graph:
         self.before: dict[int, int] = {}  # id -> result, of the call before
         self.function: Callable[..., tuple] | None = None  # the function to record, if one is given
         self.captured: Callable[..., tuple] | None = None  # the function, between the first run and the last capture
+        self.events = ResultEvents()  # of the function, for reads of its small results
         self.numbers: GraphNumbers | None = None
         self.rises = Rises()  # of the numbers that it was called with
         self.statics: list[torch.Tensor] = []
@@ -136,7 +138,10 @@ class Graph:
         self.statics = [a if f else lent(a, layout(i in last)) for i, (a, f) in enumerate(zip(arrays, self.fixed), 1)]
         given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at, self.rises.each)
         given.give(numbers)
-        self.captured = self.function or capturable(program.program, program.kinds, self.engine, stage=program.stage)
+        self.events = ResultEvents()
+        self.captured = self.function or capturable(
+            program.program, program.kinds, self.engine, stage=program.stage, events=self.events
+        )
         stream = self.engine.streams.pair()[0]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -157,7 +162,9 @@ class Graph:
         stream = self.engine.streams.pair()[0]
         with uncollected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = _held(self.engine.at)  # (the start of a capture releases cached memory)
+            self.events.begin()
             made = list(self.captured(*self.statics, *given.holes))
+            early = self.events.end(made, self.statics)
             results = self._settle(made)
             given.rise()
         del made
@@ -165,7 +172,7 @@ class Graph:
         took = self.engine.clock() - began
         self.seconds += took
         self.program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
-        return GraphRecording(graph, results)
+        return GraphRecording(graph, results, early)
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """The buffer of each result: that of the input which it becomes in the next call, or its own."""
@@ -295,10 +302,11 @@ class Graph:
 def capturable(
     program: Program, kinds: dict[int, Any], engine: Any, in_place: bool = True,
     stage: Callable[[str, Program], Program] = lambda name, program: program,
-    collectives: Mapping[int, Callable[..., Any]] = NONE,
+    collectives: Mapping[int, Callable[..., Any]] = NONE, events: ResultEvents | None = None,
 ) -> Callable[..., tuple]:  # fmt: skip
     """A program as a function of tensors alone: holes are 0-d tensors. With `in_place`, updates of many parameters run as one
-    fused call in place; without, all ops are in a form that a compiler can fuse. `collectives` has the kernels of those."""
+    fused call in place; without, all ops are in a form that a compiler can fuse. `collectives` has the kernels of those,
+    `events` are recorded behind small results."""
     own = {n: ready for n, ready in kinds.items() if not ready.kind.row.collective}
     kernels = {**tensor_kernels(program, own, engine, in_place), **collectives}
     if not in_place:
@@ -308,14 +316,15 @@ def capturable(
     program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
     program = stage("pieces written", write_pieces(program))
     over = {ins.number: engine.writing(ins.kind) for ins in program.instructions if ins.in_place}
-    side = None
+    side, marks = None, NONE
     if engine.at.type == "cuda":
         if images_last(program, engine.at):
             kernels |= {n: on_images(kernels[n]) for n, kind in program.kinds.items() if kind.row.images}
         program = stage("lists fused", fuse_lists(program, alike))
         program = stage("on two streams", off_critical_path(early_collectives(program)))
         side = SideStream(engine.streams.pair()[1], torch.cuda.Stream(engine.at) if collectives else None)
-    return straight_line(program, KernelTable(kernels, over, of_many), flat=True, side=side)
+        marks = events.marks(program, side.stream) if events is not None else NONE
+    return straight_line(program, KernelTable(kernels, over, of_many), flat=True, side=side, marks=marks)
 
 
 def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_place: bool) -> dict[int, Callable[..., Any]]:

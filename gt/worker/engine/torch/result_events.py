@@ -1,0 +1,63 @@
+"""Events inside a CUDA graph, behind the instructions that make its small results: a loss is read while the device executes the
+backward pass and the updates behind it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from gt.program import Program
+
+SMALL = 64  # most bytes of a result that has an event: a loss, or a few of them
+MOST = 8  # events of a graph, each of which takes the device about a microsecond
+BEHIND = 32  # least instructions behind such a result: a shorter rest is waited for
+
+EXTERNAL = "external" in inspect.signature(torch.cuda.Event.__new__).parameters  # since PyTorch 2.8
+
+
+def read_early(program: Program) -> dict[int, int]:
+    """By index of a small result, the instruction that makes it, where many are behind that. Losses go before counters, that
+    is whole numbers."""
+    index = {value: j for j, value in enumerate(program.results)}
+    found = [
+        (not spec.dtype.is_floating_point, n, index[value])
+        for n, ins in enumerate(program.instructions[:-BEHIND])
+        for value, spec in zip(ins.results, ins.made)
+        if value in index and spec.nbytes <= SMALL and not (ins.op.updates or ins.in_place)
+    ]
+    return {j: n for _, n, j in sorted(found)[:MOST]}
+
+
+class ResultEvents:
+    """The events of a graph's captures. A capture has its own, which each replay records anew."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[int, Any] | None = None  # by result, the events of the capture at hand
+
+    def marks(self, program: Program, side: Any) -> dict[int, Callable[[], None]]:
+        """By instruction of a program, what is to be called behind it; `side` is the second stream."""
+        found: dict[int, Callable[[], None]] = {}
+        for j, n in read_early(program).items() if EXTERNAL else ():
+            ins = program.instructions[n]
+            found[n] = partial(self._mark, j, side if ins.side and not ins.parts else None)
+        return found
+
+    def _mark(self, result: int, stream: Any) -> None:
+        if self.recorded is not None:  # else the function runs without a capture
+            event = self.recorded[result] = torch.cuda.Event(external=True)
+            event.record(stream)
+
+    def begin(self) -> None:
+        """A capture begins."""
+        self.recorded = {}
+
+    def end(self, made: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, Any]]:
+        """The function has returned: its results that have an event, and the events. Not one that lies in an input, which may
+        be updated at the end."""
+        found, self.recorded = self.recorded or {}, None
+        taken = {x.untyped_storage().data_ptr() for x in inputs} if found else set()
+        return [(made[j], event) for j, event in found.items() if made[j].untyped_storage().data_ptr() not in taken]
