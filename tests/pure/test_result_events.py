@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +52,14 @@ def test_small_results_with_many_instructions_behind_them_have_events_losses_fir
     losses = [j for j in able if kinds[j] is SUM]
     assert list(early) == (losses + [j for j in able if j not in losses])[:MOST]
     assert all(p.instructions[n].results == (p.results[j],) for j, n in early.items())
+
+
+def test_a_loss_is_not_crowded_out_by_small_vectors() -> None:
+    vectors = [op(NEG, i, 1) for i in range(2, 2 + 2 * MOST)]
+    loss = vectors[-1].results[0] + 1
+    p = program(1, [*vectors, scalar(SUM, loss, 1), *chain(loss + 1, 1, BEHIND)], tuple(range(2, loss + 1)))
+    early = read_early(p)
+    assert next(iter(early.items())) == (len(vectors), len(vectors)) and len(early) == MOST
 
 
 def test_large_results_updates_and_values_that_end_inside_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +124,16 @@ def test_each_capture_has_events_of_its_own_and_a_run_without_one_has_none(event
     for mark in marks.values():
         mark()
     assert len(events) == 4
+
+
+def test_several_results_of_one_instruction_have_one_event(events: list[Event]) -> None:
+    graph = ResultEvents()
+    fused = replace(op(NEG, 2, 1), results=(2, 3), parts=(op(NEG, 2, 1), op(NEG, 3, 1)), side=True)
+    marks = graph.marks(Program(40, 1, (fused, *chain(4, 1, BEHIND)), (2, 3)), "side")
+    graph.begin()
+    marks[0]()
+    assert len(events) == 1 and events[0].on == [None], "instructions of several parts run on the first stream"
+    assert [event for _, event in graph.end([torch.ones(1), torch.ones(1)], [])] == events * 2
 
 
 def test_a_result_that_lies_in_an_input_is_read_behind_the_whole_graph(events: list[Event]) -> None:

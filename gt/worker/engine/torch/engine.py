@@ -205,7 +205,7 @@ class TorchEngine:
         return np.ascontiguousarray(host.detach().numpy()).reshape(-1).view(np.uint8).data
 
     def _downloaded(self, array: torch.Tensor) -> torch.Tensor:
-        """A copy on the host, of a graph's small result without waiting for what the device has to do behind it."""
+        """A copy on the host; the kernels behind a small result of a graph are not waited for."""
         done = getattr(array, "done", None)
         return array.cpu() if done is None or self.streams is None else self.streams.read_early(array, done)
 

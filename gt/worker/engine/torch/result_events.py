@@ -13,23 +13,23 @@ import torch
 from gt.program import Program
 
 SMALL = 64  # most bytes of a result that has an event: a loss, or a few of them
-MOST = 8  # events of a graph, each of which takes the device about a microsecond
+MOST = 8  # results of a graph that have one: an event takes the device about a microsecond
 BEHIND = 32  # least instructions behind such a result: a shorter rest is waited for
 
 EXTERNAL = "external" in inspect.signature(torch.cuda.Event.__new__).parameters  # since PyTorch 2.8
 
 
 def read_early(program: Program) -> dict[int, int]:
-    """By index of a small result, the instruction that makes it, where many are behind that. Losses go before counters, that
-    is whole numbers."""
+    """By index of a small result, the instruction that makes it, where many are behind that. Numbers go before vectors, and
+    losses before counters, which are whole numbers."""
     index = {value: j for j, value in enumerate(program.results)}
     found = [
-        (not spec.dtype.is_floating_point, n, index[value])
+        (not spec.dtype.is_floating_point, spec.nbytes, n, index[value])
         for n, ins in enumerate(program.instructions[:-BEHIND])
         for value, spec in zip(ins.results, ins.made)
         if value in index and spec.nbytes <= SMALL and not (ins.op.updates or ins.in_place)
     ]
-    return {j: n for _, n, j in sorted(found)[:MOST]}
+    return {j: n for _, _, n, j in sorted(found)[:MOST]}
 
 
 class ResultEvents:
@@ -39,17 +39,18 @@ class ResultEvents:
         self.recorded: dict[int, Any] | None = None  # by result, the events of the capture at hand
 
     def marks(self, program: Program, side: Any) -> dict[int, Callable[[], None]]:
-        """By instruction of a program, what is to be called behind it; `side` is the second stream."""
-        found: dict[int, Callable[[], None]] = {}
+        """By instruction of a program, the function to call behind it; `side` is the second stream."""
+        made: dict[int, list[int]] = {}  # by instruction, results
         for j, n in read_early(program).items() if EXTERNAL else ():
-            ins = program.instructions[n]
-            found[n] = partial(self._mark, j, side if ins.side and not ins.parts else None)
-        return found
+            made.setdefault(n, []).append(j)
+        body = program.instructions
+        return {n: partial(self._mark, js, side if body[n].side and not body[n].parts else None) for n, js in made.items()}
 
-    def _mark(self, result: int, stream: Any) -> None:
+    def _mark(self, results: list[int], stream: Any) -> None:
         if self.recorded is not None:  # else the function runs without a capture
-            event = self.recorded[result] = torch.cuda.Event(external=True)
+            event = torch.cuda.Event(external=True)
             event.record(stream)
+            self.recorded |= dict.fromkeys(results, event)
 
     def begin(self) -> None:
         """A capture begins."""
