@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -143,7 +145,28 @@ def test_a_result_that_lies_in_an_input_is_read_behind_the_whole_graph(events: l
     for mark in marks.values():
         mark()
     other = torch.ones(())
-    assert graph.end([inputs[0].reshape(()), other, torch.ones(2, 3)], inputs) == [(other, events[1])]
+    early = graph.end([inputs[0].reshape(()), other, torch.ones(2, 3)], inputs)
+    assert early == [(None, events[0]), (other, events[1])]
+
+
+def test_a_recording_holds_all_events_that_its_graph_records() -> None:
+    """A graph whose event was destroyed crashes the process."""
+    elsewhere, result, destroyed = torch.zeros(1), torch.zeros(1), []
+    events = [Event(), Event(), Event()]
+    for i, event in enumerate(events):
+        weakref.finalize(event, destroyed.append, i)
+    early = list(zip((elsewhere, None, result), events))
+    recording = GraphRecording(SimpleNamespace(), [result], early)  # the first was copied to another buffer
+    del elsewhere, early, events, event
+    Event.made.clear()
+    gc.collect()
+    assert not destroyed
+    recording.give_up()
+    gc.collect()
+    assert not destroyed, "it may still run"
+    del recording
+    gc.collect()
+    assert sorted(destroyed) == [0, 1, 2]
 
 
 def test_a_result_that_was_copied_away_or_given_up_has_no_event() -> None:

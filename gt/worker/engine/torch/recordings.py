@@ -13,15 +13,17 @@ class GraphRecording:
     """Results that someone still holds when they are to be written over are copied away first, all at once and into the same
     buffers each time. `early` are results that can be read while the graph runs, and the events behind which they can."""
 
-    def __init__(self, graph: Any, results: list[torch.Tensor], early: Iterable[tuple[torch.Tensor, Any]] = ()) -> None:
+    def __init__(self, graph: Any, results: list[torch.Tensor], early: Sequence[tuple[torch.Tensor | None, Any]] = ()) -> None:
         self.graph, self.results = graph, results
+        self.events = [event for _, event in early]  # all that the graph records: they must live as long as it does
         self.lent: Sequence[Any] = [None] * len(results)  # the tensor that lies in each buffer
         self.copies: dict[int, torch.Tensor] = {}  # by result that was held, where it was copied to,
         self.copied: dict[int, Any] = {}  # and the tensor that lies there
         for buffer in results:
             buffer.lent = True  # type: ignore[attr-defined]
         for made, event in early:  # one that was copied to another buffer is none of the results
-            made.done = event  # type: ignore[attr-defined]
+            if made is not None:
+                made.done = event  # type: ignore[attr-defined]
 
     def held(self, table: dict[Any, Any], dying: Collection[int]) -> list[int]:
         """Results of its last replay that are in the table, and do not end with the next."""

@@ -56,9 +56,9 @@ class ResultEvents:
         """A capture begins."""
         self.recorded = {}
 
-    def end(self, made: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, Any]]:
-        """The function has returned: its results that have an event, and the events. Not one that lies in an input, which may
-        be updated at the end."""
+    def end(self, made: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor | None, Any]]:
+        """The function has returned: the events, and the results behind which they are. None for one that lies in an input,
+        which may be updated at the end."""
         found, self.recorded = self.recorded or {}, None
         taken = {x.untyped_storage().data_ptr() for x in inputs} if found else set()
-        return [(made[j], event) for j, event in found.items() if made[j].untyped_storage().data_ptr() not in taken]
+        return [(made[j] if made[j].untyped_storage().data_ptr() not in taken else None, event) for j, event in found.items()]
