@@ -97,13 +97,18 @@ class WatchedCluster:
         return found
 
 
-def cpu() -> dict[str, float]:
-    """Seconds of CPU time so far, of client, dispatcher and worker."""
+def processes() -> dict[str, int]:
+    """The process ids of client, dispatcher and worker."""
     own = psutil.Process()
     parts = {"client": own.pid}
     for child in own.children():
         words = child.cmdline()
         parts |= {part: child.pid for part, module in MODULES.items() if module in words}
+    return parts
+
+
+def cpu(parts: dict[str, int]) -> dict[str, float]:
+    """Seconds of CPU time so far."""
     return {part: process_seconds(pid) for part, pid in parts.items()}
 
 
@@ -155,10 +160,11 @@ def serve(case: str) -> None:
     for _ in range(5):
         work()
     print(here().session.link.address, flush=True)  # type: ignore[attr-defined]
+    parts = processes()
     for line in sys.stdin:
-        before, times = cpu(), int(line)
+        before, times = cpu(parts), int(line)
         wall = took(lambda: [work() for _ in range(times)])  # noqa: B023
-        print(json.dumps({"": wall, **{part: now - before[part] for part, now in cpu().items()}}), flush=True)
+        print(json.dumps({"": wall, **{part: now - before[part] for part, now in cpu(parts).items()}}), flush=True)
 
 
 Turn = tuple[dict[str, float], dict[str, float]]  # seconds of a run by part, of the cluster that is watched and of the other

@@ -11,6 +11,7 @@ from gt.dispatcher.tables import WorkerState
 from gt.transport.events import Batches, Received
 
 Row = tuple[int, float, int, int]  # serial, time, instructions, and the worker's index, or -1 for a batch that was received
+NONE = 0, 0, 0  # batches, their instructions, last serial
 
 
 class BatchNotes:
@@ -18,11 +19,7 @@ class BatchNotes:
 
     def __init__(self) -> None:
         self.rows: defaultdict[str, list[Row]] = defaultdict(list)
-        self.counts: dict[str, tuple[int, int, int]] = {}  # batches, their instructions, last serial
-
-    def count(self, client: str, serial: int, instructions: int) -> None:
-        batches, before, _ = self.counts.get(client, (0, 0, 0))
-        self.counts[client] = batches + 1, before + instructions, serial
+        self.counts: dict[str, tuple[int, int, int]] = {}  # as NONE
 
     def clear(self) -> None:
         self.rows.clear()

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher.batch_notes import BatchNotes
+from gt.dispatcher.batch_notes import NONE, BatchNotes
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
-from gt.program.code import count_frees, is_client_kind, numbers_of
+from gt.program.code import count_work, is_client_kind, numbers_of
 from gt.transport.auth import WORKER
 from gt.transport.events import (
     EVERY,
@@ -258,18 +258,18 @@ class Observers:
             self.local("batch", client.label, (client, batch))
         if not self.there:
             return
-        numbers = numbers_of(batch.code)
-        n = len(numbers) - count_frees(numbers)
+        n, name = count_work(batch.code), client.name
         if self.every:
             self.now = self.clock()
-            rows = self.notes.rows[client.name]
+            rows = self.notes.rows[name]
             rows.append((batch.serial, self.now, n, -1))
             if len(rows) > PENDING // 4:
                 self.crowded = True
         else:  # a few additions: an event for each batch would cost more than the batch's own bookkeeping
-            self.notes.count(client.name, batch.serial, n)
+            batches, before, _ = self.notes.counts.get(name, NONE)
+            self.notes.counts[name] = batches + 1, before + n, batch.serial
         if client.signals:
-            self._results(client, batch.code, set(numbers))
+            self._results(client, batch.code, set(numbers_of(batch.code)))
 
     def tell_received(self) -> None:
         """Report the batches that were only counted or noted."""

@@ -116,8 +116,10 @@ def numbers_of(code: Iterable[Sequence[Any]]) -> list[Any]:
     return [ins[0] for ins in code if ins]
 
 
-def count_frees(numbers: list[Any]) -> int:
-    return numbers.count(FREE)
+def count_work(code: Iterable[Sequence[Any]]) -> int:
+    """The number of instructions that are no frees."""
+    numbers = list(map(number_of, filter(None, code)))
+    return len(numbers) - numbers.count(FREE)
 
 
 def first_kind() -> int:

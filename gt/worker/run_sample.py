@@ -13,6 +13,7 @@ HALF = 1 << 10  # runs after which the work so far counts half
 MOST = (1 << 31) - 1
 GAP, LONGEST = 0.01, 0.1  # seconds between two runs, and of runs, that are told together
 BEGUN = (BEGIN, 0)
+CLOSED = (END, BEGIN)  # numbers of entries that last no time
 
 
 class RunSample:
@@ -42,21 +43,6 @@ class RunSample:
         return round(2 * between * self.random / MOST)
 
 
-class WholeRuns:
-    """Successive runs that are timed as a whole and told together."""
-
-    __slots__ = ("start", "seconds", "count", "stop")
-
-    def __init__(self, start: float, stop: float, count: int) -> None:
-        self.start, self.seconds, self.count, self.stop = start, stop - start, count, stop
-
-    def goes_on(self, start: float, stop: float) -> bool:
-        return start - self.stop <= GAP and stop - self.start <= LONGEST
-
-    def add(self, start: float, stop: float, count: int) -> None:
-        self.seconds, self.count, self.stop = self.seconds + stop - start, self.count + count, stop
-
-
 class MergedRuns:
     """The entries of runs, as in `Columns`; successive runs that are timed as a whole are told together, without their ends."""
 
@@ -64,36 +50,36 @@ class MergedRuns:
         self.code: list[tuple] = []
         self.starts: list[float] = []
         self.seconds, self.instructions, self.runs = 0.0, 0, 0
-        self.stretch: WholeRuns | None = None
+        self.first = self.last = self.lasted = 0.0  # of the runs that are told together: begin, end, and seconds without pauses
+        self.count = -1  # of their instructions; below zero while there are none
         for entry, start, stop in zip(code, starts, starts[1:]):
-            if entry[0] == STRETCH:
-                self._whole(entry[1], start, stop)
-            elif entry[0] == END or entry[0] == BEGIN:
-                self.runs += entry[0] == END
-                if self.stretch is None:
+            number = entry[0]
+            if number == STRETCH:
+                if self.count < 0 or start - self.last > GAP or stop - self.first > LONGEST:
+                    self._end_stretch()
+                    self.first, self.lasted, self.count = start, 0.0, 0
+                self.lasted += stop - start
+                self.count += entry[1]
+                self.last = stop
+            elif number in CLOSED:
+                self.runs += number == END
+                if self.count < 0:
                     self._add(BEGUN, start)
             else:
                 self._end_stretch()
                 self._add(entry, start)
                 self.seconds += stop - start
-                self.instructions += entry[0] != READ
+                self.instructions += number != READ
         self._end_stretch()
         self.starts.append(starts[-1])
 
-    def _whole(self, count: int, start: float, stop: float) -> None:
-        self.seconds += stop - start
-        self.instructions += count
-        if self.stretch is not None and self.stretch.goes_on(start, stop):
-            self.stretch.add(start, stop, count)
-        else:
-            self._end_stretch()
-            self.stretch = WholeRuns(start, stop, count)
-
     def _end_stretch(self) -> None:
-        if (ended := self.stretch) is not None:
-            self._add((STRETCH, ended.count), ended.start)
-            self._add(BEGUN, ended.start + ended.seconds)
-            self.stretch = None
+        if self.count >= 0:
+            self._add((STRETCH, self.count), self.first)
+            self._add(BEGUN, self.first + self.lasted)
+            self.seconds += self.lasted
+            self.instructions += self.count
+            self.count = -1
 
     def _add(self, entry: tuple, start: float) -> None:
         self.code.append(entry)

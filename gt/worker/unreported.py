@@ -14,12 +14,11 @@ import numpy as np
 from gt.ops import Kind
 from gt.ops.collective import kept_by
 from gt.program.code import first_result, number_of, tag_of
-from gt.transport.events import BEGIN, END, EVERY, EXACT, INSIDE, OFF, READ, REPORTED, SAMPLED, STRETCH, Meaning, Spans
+from gt.transport.events import EVERY, EXACT, INSIDE, OFF, READ, REPORTED, SAMPLED, STRETCH, Meaning, Spans
 from gt.worker.programs.ticks import Ticks
-from gt.worker.run_sample import BEGUN, MergedRuns, RunSample
+from gt.worker.run_sample import BEGUN, CLOSED, MergedRuns, RunSample
 
 MAX_UNREPORTED = 1 << 17  # entries above which the oldest half is dropped
-CLOSED = (END, BEGIN)  # numbers of entries that last no time
 
 
 class Columns:
@@ -172,11 +171,12 @@ class Columns:
             code, starts = merged.code, merged.starts
             self.sample.add(merged.seconds, merged.instructions, merged.runs)
         numbers = list(map(number_of, code))
-        meanings = self._meet(set(numbers), known)
+        unique = set(numbers)
+        meanings = self._meet(unique, known)
         times = np.array(starts)
         seconds = np.diff(times).astype(np.float32)
         columns = array("q", numbers).tobytes(), self._ids(code).tobytes(), times[:-1].tobytes(), seconds.tobytes()
-        sizes = tuple([entry[2] for entry in code if entry[0] == READ])
+        sizes = tuple([entry[2] for entry in code if entry[0] == READ]) if READ in unique else ()
         broken = self.broken[:]  # in place, as the worker's thread may be adding
         del self.broken[: len(broken)]
         return Spans(client, *columns, sizes, tuple(id for id in broken if type(id) is int), meanings, dropped)
