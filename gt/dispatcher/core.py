@@ -50,7 +50,6 @@ from gt.transport.messages import (
 )  # fmt: skip
 
 OBSERVERS = (WorkerReport, Subscribe, Seen)  # messages about observation
-
 LEFT = "it left"  # the reason, where the peer announced it
 
 
