@@ -16,8 +16,9 @@ import pytest
 
 import gt
 from gt.client.here import here
-from gt.client.reports import subscribe, unsubscribe
+from gt.client.reports import LOOK, subscribe, unsubscribe
 from gt.client.scope import HERE, Scope
+from gt.client.user_lines import RING
 from gt.dispatcher.core import Dispatcher
 from gt.testing import cluster
 from gt.testing.cluster import Cluster
@@ -514,3 +515,19 @@ def test_the_log_changes_neither_replay_nor_sharded_programs():
     plain, logged = trained(False), trained(True)
     assert plain[:2] == logged[:2] and plain[2] == 0 < logged[2]
     assert plain[1][0]["traces"].get("sharded_calls", 0) > 5, plain[1][0]["traces"]
+
+
+def test_lines_are_looked_up_before_their_places_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session keeps the lines of its last RING results; a report may come after many more."""
+    monkeypatch.setenv("GT_TRACE", "0")
+    with cluster(1) as made, recorded(made) as seen:
+        session = here().session
+        session.reports.due = float("inf")  # as if the last report were a moment ago
+        x = first = gt.ones(2)
+        for _ in range(RING + LOOK):
+            x = x + 1
+        x.exp().numpy()
+    lines = {seen.reader.lines[client, id] for client, id in seen.reader.lines if id != first.handle.id}
+    told = [id for _, id in seen.reader.lines]
+    assert told == list(range(told[0], told[0] + len(told))) and len(told) > RING + LOOK
+    assert len(lines) == 2 and all(line.startswith("test_watch.py:") for line in lines)
