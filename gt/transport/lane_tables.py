@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -136,9 +135,10 @@ class ClientLanes:
     def receive(self, fd: int) -> Any:
         """The next message of a lane, None if there is none; a lane that has ended is closed."""
         _, lane = self.workers[fd]
-        data: Any = b""
-        with contextlib.suppress(ProtocolError):
-            data = lane.receive(LIMIT)
+        try:
+            data: Any = lane.receive(LIMIT)
+        except ProtocolError:
+            data = b""
         if data:
             self.received += 1
         elif data is not None:

@@ -26,7 +26,7 @@ class Receiving:
     """The turn, and the state of the background thread. `turn` is only tried here, never waited for, except by the link's last
     step."""
 
-    __slots__ = ("state", "turn", "closed", "_visits", "_seen", "_armed", "_yields")
+    __slots__ = ("state", "turn", "closed", "_visits", "_seen", "_armed", "_yields", "_asked")
 
     def __init__(self) -> None:
         self.state = Background.WATCHING
@@ -36,6 +36,7 @@ class Receiving:
         self._seen = 0  # the visits at the background thread's last look
         self._armed = False  # the wake_timer is set
         self._yields = False  # a value arrived and no thread waits for another: the next reader may receive its own
+        self._asked = False  # a reader asked the background thread for the turn
 
     # Readers
 
@@ -43,8 +44,18 @@ class Receiving:
         """A reader asks for the turn. Returns whether it has it; if not, another thread passes it its reply."""
         if not self.turn.acquire(blocking=False):
             return False
-        self._visits += 1
+        self.reader_came()
         return True
+
+    def reader_asks(self) -> bool:
+        """A reader without the turn asks the background thread for it. Returns whether to wake that thread, which receives and
+        gives the turn back when it has woken."""
+        self._asked = self.state is Background.RECEIVING
+        return self._asked
+
+    def reader_came(self) -> None:
+        """A reader has taken the turn."""
+        self._visits += 1
 
     def reader_leaves(self, others: bool) -> bool:
         """The reader gives its turn back; `others`: more readers wait. Returns whether to wake the background thread."""
@@ -80,7 +91,7 @@ class Receiving:
         """The background thread's next state, after it acted on its state: received once, looked at the buffer, or woke.
         `called`: a leaving reader woke it. `awaited`: a reader waits for a reply."""
         match self.state:
-            case Background.RECEIVING if self._yields or self.closed:
+            case Background.RECEIVING if self._yields or self._asked or self.closed:
                 self.state = Background.WATCHING  # before the turn is free, or the thread would miss the reader that takes it
                 self._seen = self._visits
                 self.turn.release()
@@ -106,7 +117,8 @@ class Receiving:
     def _take(self) -> None:
         """Receive, if no reader does."""
         if self.turn.acquire(blocking=False):
-            self.state, self._yields = Background.RECEIVING, False
+            self._yields = self._asked = False  # before a reader can see that the thread receives
+            self.state = Background.RECEIVING
         else:
             self.state, self._seen = Background.WATCHING, self._visits
 

@@ -31,6 +31,7 @@ from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
 ANSWER = 1.0  # seconds for workers to answer whether they share memory
 WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader, the link's thread receives
+HANDOVER = 0.002  # seconds that a reader waits for the link's thread to give it the turn
 
 
 class ZmqLink:
@@ -38,15 +39,9 @@ class ZmqLink:
     which, and the state of the link's own thread meanwhile."""
 
     def __init__(
-        self,
-        address: str,
-        key: str = "",
-        timeout: float = 5.0,
-        see: See | None = None,
-        weight: float = 1.0,
-        priority: str = "normal",
-        memory: int = 0,
-    ) -> None:
+        self, address: str, key: str = "", timeout: float = 5.0, see: See | None = None, weight: float = 1.0,
+        priority: str = "normal", memory: int = 0,
+    ) -> None:  # fmt: skip
         self.keys = Keys(key).check()
         check_host(address)
         self.address, self.see = address, see
@@ -146,7 +141,7 @@ class ZmqLink:
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
-        if not reply.done and self.receiving.reader_comes():
+        if not reply.done and self._has_turn():
             self.sources.read = reply.wanted is not None
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
@@ -155,8 +150,21 @@ class ZmqLink:
             finally:
                 if self.receiving.reader_leaves(len(self.session.replies) > 1):
                     self.hand.wake()
-        while not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
+        while not reply.done and not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
             self.session.tell()
+
+    def _has_turn(self) -> bool:
+        """Whether a reader has the turn. The only reader takes it from the link's thread while its request is under way: to
+        receive an answer there and to hand it over takes two more wake-ups once the answer has come."""
+        receiving = self.receiving
+        if receiving.reader_comes():
+            return True
+        if len(self.session.replies) > 1 or not receiving.reader_asks():
+            return False
+        self.waker.wake()
+        if taken := receiving.turn.acquire(timeout=HANDOVER):
+            receiving.reader_came()
+        return taken
 
     @property
     def shares(self) -> bool:
@@ -291,8 +299,10 @@ class ZmqLink:
         data = self.lanes.receive(fd)
         if data is None:
             return False
-        with contextlib.suppress(ProtocolError):
+        try:  # noqa: SIM105 (a reader waits for it, and `contextlib.suppress` is three more calls)
             self._handle(name, decode(data), ())
+        except ProtocolError:
+            pass
         return True
 
     def _handle(self, name: str, message: Any, frames: tuple[Any, ...]) -> None:

@@ -37,7 +37,7 @@ class ClientTurns:
         self.second: LongKernels | None = None  # set by the shell where a second thread executes short runs
         self.short_runs = 0  # runs executed by the second thread
         self.resident, self.resident_until = "", 0.0  # whose memory was moved to the device, and how long it is to stay
-        behind = self._behind if core.streams is not None else None
+        behind = self._behind if self.streams is not None else None
         self.turn = core.executor.turn = Turn(clock, self._others_wait, self._full if behind else None, self._newcomer)
         self.behind = behind
         core.answers.seconds, core.in_turn = self.seconds, self.in_turn
@@ -79,14 +79,15 @@ class ClientTurns:
         if client in core.preempted:
             mails = core.go_on(client)
         else:
-            mails = core.handle(Mail(DISPATCHER, self.queue.take(client, began)))
+            message = self.queue.take(client, began)
+            mails = core.handle_run(message) if type(message) is Run else core.handle(Mail(DISPATCHER, message))
         if mails:
             self.send(mails)
         self.queue.preemptions += client in core.preempted
         ended = self._end(client, began, timed)
         if core.host.seconds > moved:
             self.resident, self.resident_until = client, ended + PAYS_OFF * (core.host.seconds - moved)
-        return self._answer_soon(client, ended) if timed and client in core.streams.preferred else ended
+        return self._answer_soon(client, ended) if timed and client in self.streams.preferred else ended
 
     def in_turn(self, client: str, work: Callable[[], list[Mail]]) -> list[Mail]:
         """A turn that the fair queue did not give: other workers wait for a client's collective."""
@@ -100,7 +101,7 @@ class ClientTurns:
         """The time, and whether the device is shared."""
         began = self.began = self.clock()
         self.client, self.arrivals = client, self.queue.arrivals
-        timed = self.core.streams is not None and self._share_device(began)
+        timed = self.streams is not None and self._share_device(began)
         self.turn.begin(began, len(self.queue.shares) > 1, self._measure if timed else None)
         return began, timed
 
@@ -109,7 +110,7 @@ class ClientTurns:
         ended = self.clock()
         measured, self.turn.starts = timed and self.turn.starts is None, None
         if measured and client in self.queue.shares:
-            self.core.streams.end(client)  # charged when the device has executed it
+            self.streams.end(client)  # charged when the device has executed it
         else:
             self.queue.charge(client, ended - began, turns)
         return ended
@@ -117,7 +118,7 @@ class ClientTurns:
     def _answer_soon(self, client: str, ended: float) -> float:
         """Send the answers to an interactive client, if the device has them in a moment: to look at all sockets first takes
         longer. Returns the time of the end."""
-        streams, now = self.core.streams, ended
+        streams, now = self.streams, ended
         while streams.awaited(client) and now < ended + SOON:
             if mails := streams.answered():
                 self.send(mails)
@@ -128,7 +129,7 @@ class ClientTurns:
     def _measure(self) -> None:
         """Measure the turn at hand by events. One of small kernels alone is not measured, as to record events takes longer than
         such a kernel: it is charged the worker's time for its launches."""
-        self.core.streams.begin(self.client)
+        self.streams.begin(self.client)
 
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other
@@ -199,7 +200,7 @@ class ClientTurns:
 
     def follow_device(self) -> None:
         """Charge the turns that the device has executed, and send the answers that it has computed."""
-        streams = self.core.streams
+        streams = self.streams
         if streams is None:
             return
         if (now := self.clock()) >= self.measure_at:
@@ -218,7 +219,7 @@ class ClientTurns:
         return (share.seconds if share else 0.0) + self.clock() - self.began
 
     def stats(self) -> dict[str, Any]:
-        queue, streams = self.queue, self.core.streams
+        queue, streams = self.queue, self.streams
         shares = queue.stats()
         for client, own in shares.items():
             own.update(streams.stats(client) if streams is not None else {})
@@ -245,7 +246,7 @@ class ClientTurns:
 
     def _share_device(self, now: float) -> bool:
         """Whether several clients are busy on an asynchronous device, or were a moment ago."""
-        streams = self.core.streams
+        streams = self.streams
         if len(self.queue.active) > 1:
             self.shared_until = now + SHARED
             if self.queue.arrivals != self.weighed or now >= self.weigh_at:
@@ -256,10 +257,10 @@ class ClientTurns:
 
     def _behind(self, client: str) -> bool:
         """Whether a client has too much work in flight on the device for another turn."""
-        streams = self.core.streams
+        streams = self.streams
         return bool(streams.shared and streams.behind(client, len(self.queue.active) == 1))
 
     def _full(self) -> bool:
         """Whether the current client has the maximum of work in flight on the device."""
-        streams = self.core.streams
+        streams = self.streams
         return bool(streams.shared and streams.full(self.client, len(self.queue.active) == 1))

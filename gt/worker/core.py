@@ -248,7 +248,7 @@ class Worker:
         code = iter(run.code) if not values.has_sharded else unfold(values, run.code)
         if self.units is not None:
             code = self.units.fold(values, code, self)
-        if self.quotas.came:
+        if self.quotas.own or self.quotas.users:
             code = self.quotas.watch(values, code, self.engine, self.executor.fail)
         code = self.host.watch(values, code)
         if (watched := values.watched) is not None:  # without calls of Python, which take long between kernels

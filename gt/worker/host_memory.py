@@ -23,6 +23,7 @@ TRIES = (
     2  # retries of an instruction that ran out of device memory: after moving the bytes it needs, then after moving all it can
 )
 ALL = 1 << 62
+UNKNOWN = FREED, None, None  # of an instruction without a kind, which fails elsewhere
 
 
 class Paused(Protocol):
@@ -79,23 +80,26 @@ class HostMemory:
         return self._watched(values, iter((ins,))) if values.guarded else iter((ins,))
 
     def _watched(self, values: ClientValues, code: Code) -> Code:
-        needs: dict[int, tuple[int, int]] = {}  # by kind: bytes that it needs while it runs, and bytes of its results
+        kinds, r = values.kinds, self.residency
         for ins in code:
-            form, _, ready = values.kinds.get(ins[0], (FREED, None, None))
-            if form != FREED:
-                need = needs.get(ins[0]) or needs.setdefault(ins[0], _needs(ready))
+            form, _, ready = kinds.get(ins[0], UNKNOWN)
+            if form == FREED:
+                yield ins
+                continue
+            most, leaves, shares = ready.needs or _note_needs(ready)
+            if values.moved or r.stale or r.on_device + most > r.device:
                 try:
-                    self._prepare(values, ready, ins, need[0])
+                    self._prepare(values, ready, ins, _needs(ready))
                 except OutOfMemory as full:
                     if form != COLLECTIVE:
-                        self.residency.refused += 1
+                        r.refused += 1
                         self.fail(values, ins, full)
                         continue
                     self._break_moved(values, ins, ready, full)  # a collective is executed nevertheless, as peers wait for it
-                self.residency.on_device += need[1]
+            r.on_device += leaves
             yield ins
-            if form != FREED and may_share(ready):
-                self.residency.on_device += copied(values, ready, ins, self.engine)
+            if shares:
+                r.on_device += copied(values, ready, ins, self.engine)
 
     def _prepare(self, values: ClientValues, ready: Any, ins: tuple[Any, ...], need: int) -> None:
         """Move the operands of an instruction to the device, and make room for its results."""
@@ -184,7 +188,7 @@ class HostMemory:
         traceback.clear_frames(error.__traceback__)  # they hold the arrays computed before it failed
         self._count()
         return self._move_out(
-            values, ALL if before else max(1, _needs(ready)[0]), [ins[i] for i in ready.tensor_positions], some=True
+            values, ALL if before else max(1, _needs(ready)), [ins[i] for i in ready.tensor_positions], some=True
         )
 
     def _move_out(self, values: ClientValues, nbytes: int, taken: Collection[int], some: bool = False) -> bool:
@@ -280,12 +284,21 @@ class HostMemory:
         return self.residency.stats()
 
 
-def _needs(ready: Any) -> tuple[int, int]:
-    """Bytes that an instruction needs while it runs, and bytes of its results."""
+def _needs(ready: Any) -> int:
+    """Bytes that an instruction needs while it runs."""
     leaves = growth(ready)
     if not isinstance(ready, Executable) or getattr(ready.faster, "recorded", False):
-        return leaves, leaves
-    return max(leaves, ready.peak), leaves
+        return leaves
+    return max(leaves, ready.peak)
+
+
+def _note_needs(ready: Any) -> tuple[int, int, bool]:
+    """Most bytes that an instruction needs while it runs, bytes of its results, and whether these may lie in an operand's
+    memory. They are kept: to compute them at each run took a question longer than the rest of its way to the first kernel."""
+    leaves = growth(ready)
+    most = max(leaves, ready.peak) if isinstance(ready, Executable) else leaves
+    ready.needs = most, leaves, may_share(ready)
+    return ready.needs
 
 
 def moved_bytes(values: ClientValues) -> int:

@@ -13,7 +13,7 @@ from gt.worker.turns import Preempted
 Stop = TypeVar("Stop", Parked, Preempted)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PausedRun(Generic[Stop]):
     """It waits for other workers (Parked) or for its client's next turn (Preempted)."""
 

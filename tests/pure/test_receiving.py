@@ -42,6 +42,26 @@ def test_a_reader_that_comes_while_the_background_thread_receives_waits_for_its_
     assert r.advance() is RECEIVING
 
 
+def test_a_reader_that_asks_is_given_the_turn_when_the_background_thread_wakes() -> None:
+    r = at_work()
+    assert not r.reader_comes() and r.reader_asks() and r.turn.locked()
+    assert r.advance() is WATCHING and r.reader_comes()
+    r.reader_leaves(others=False)
+    assert r.advance() is WATCHING and r.advance() is RECEIVING, "it takes the turn again when no reader comes"
+    assert r.advance() is RECEIVING, "and keeps it: what was asked for was given"
+
+
+def test_a_turn_that_was_asked_for_and_not_taken_goes_back_to_the_background_thread() -> None:
+    r = at_work()
+    assert r.reader_asks() and r.advance() is WATCHING and r.advance() is RECEIVING
+
+
+def test_only_a_thread_that_receives_is_asked_for_the_turn() -> None:
+    assert not watching().reader_asks() and not resting().reader_asks()
+    r = watching()
+    assert not r.reader_asks() and r.advance() is RECEIVING and r.advance() is RECEIVING
+
+
 def test_after_the_last_awaited_value_the_turn_is_left_to_readers() -> None:
     r = watching()
     assert r.reader_comes() and not r.reader_comes()  # one at a time
@@ -147,6 +167,7 @@ def test_in_every_order_of_two_readers_somebody_receives_for_whoever_waits() -> 
                     holder = step
                 else:
                     waiting.add(step)
+                    r.reader_asks()
             assert r.turn.locked() == (bool(holder) or r.state is RECEIVING), order
             assert not (holder and r.state is RECEIVING), order
         if waiting and not holder:

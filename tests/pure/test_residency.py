@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gt.spec import float32
 from gt.transport.messages import KindDef, Mail, Run, Welcome
+from gt.worker import host_memory
 from gt.worker.client_turns import ClientTurns
 from gt.worker.client_values import Moved, Poisoned
 from gt.worker.core import Worker
@@ -257,7 +258,18 @@ def test_the_bytes_that_a_call_adds_are_computed_once_of_hundreds_of_tensors(mon
     monkeypatch.setattr(compile, "growth_of", lambda ready: asked.append(1) or 5)
     program = Executable.__new__(Executable)
     program.faster = Recording()
-    assert [growth(program), growth(program), _needs(program)] == [5, 5, (5, 5)] and len(asked) == 1
+    assert [growth(program), growth(program), _needs(program)] == [5, 5, 5] and len(asked) == 1
+
+
+def test_what_a_kind_needs_is_computed_at_its_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, asked = Worker(make("numpy")), []
+    core.host.limit(1 << 30, 1 << 30)
+    monkeypatch.setattr(host_memory, "growth", lambda ready: asked.append(ready) or 4096)
+    core.handle(Mail(DISPATCHER, Run("c", 1, (KindDef(1, "full", ((-3,),), ((2,), float32.code)),), [(1, 1, 5.0)])))
+    before, counted = len(asked), core.host.residency.on_device
+    for n in range(2, 6):
+        core.handle(Mail(DISPATCHER, Run("c", n, (), [(1, n, 5.0)])))
+    assert before and len(asked) == before and core.host.residency.on_device == counted + 4 * 4096
 
 
 def test_whole_numbers_that_rise_by_the_same_at_each_call_are_counted_up_by_the_graph() -> None:

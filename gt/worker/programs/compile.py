@@ -42,7 +42,7 @@ class Ready:
 
     __slots__ = (
         "run", "watched", "form", "kind", "encoding", "result_count", "tensor_positions", "placed", "ops", "ways", "dies",
-        "specs", "results", "short", "large", "limits",
+        "specs", "results", "short", "large", "limits", "needs",
     )  # fmt: skip
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
@@ -61,6 +61,7 @@ class Ready:
         self.limits = tuple([(self.encoding.at(i), *rest) for i, *rest in limits_of(kind)]) if not kind.row.loads else ()
         self.ops = {kind.row.name: 1}
         self.ways = {way: 1} if way else {}
+        self.needs: tuple[int, int, bool] | None = None  # set by HostMemory at its first use
 
     @property
     def title(self) -> str:
@@ -153,6 +154,7 @@ class Executable:
     source = "trace"
 
     large = True  # as a large kernel: the clock is read before it
+    needs: tuple[int, int, bool] | None = None  # set by HostMemory at its first use
 
     def __init__(
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,

@@ -197,7 +197,7 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
-        if spec.nbytes <= SMALL and self.threads is not None and spec.dtype is not bfloat16:
+        if spec.nbytes <= SMALL and array.is_cpu and spec.dtype is not bfloat16:
             return memoryview(array.numpy().tobytes())
         host = array if self.at.type == "cpu" else self._downloaded(array)
         if spec.dtype is bfloat16:  # NumPy has no bfloat16
