@@ -74,8 +74,9 @@ class Lane:
         """Send a message and wait for room, until the lane is `closed` here. A message to a peer that has ended is dropped. If
         the wait is interrupted, the message is sent before the next one."""
         try:
-            if self.rest or len(message) > PACKET or not self._send(WHOLE + message):
-                self.rest += _packets(message)
+            if not self.rest and len(message) <= PACKET and self._send(WHOLE + message):
+                return
+            self.rest += _packets(message)
             while not self.push() and not closed():
                 room = select.poll()
                 room.register(self.fd, select.POLLOUT)

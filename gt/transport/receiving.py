@@ -44,7 +44,7 @@ class Receiving:
         """A reader asks for the turn. Returns whether it has it; if not, another thread passes it its reply."""
         if not self.turn.acquire(blocking=False):
             return False
-        self.reader_came()
+        self._visits += 1
         return True
 
     def reader_asks(self) -> bool:

@@ -141,7 +141,7 @@ class ZmqLink:
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
-        if not reply.done and self._has_turn():
+        if not reply.done and (self.receiving.reader_comes() or self._take_turn()):
             self.sources.read = reply.wanted is not None
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
@@ -153,12 +153,10 @@ class ZmqLink:
         while not reply.done and not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
             self.session.tell()
 
-    def _has_turn(self) -> bool:
-        """Whether a reader has the turn. The only reader takes it from the link's thread while its request is under way: to
-        receive an answer there and to hand it over takes two more wake-ups once the answer has come."""
+    def _take_turn(self) -> bool:
+        """Take the turn from the link's thread, if there is no other reader, while the request is under way: to receive the
+        answer there and to hand it over takes two more wake-ups once it has come. Returns whether this reader has the turn."""
         receiving = self.receiving
-        if receiving.reader_comes():
-            return True
         if len(self.session.replies) > 1 or not receiving.reader_asks():
             return False
         self.waker.wake()

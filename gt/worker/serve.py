@@ -155,7 +155,7 @@ class Shell:
         begin_second_thread(self.turns, self.dispatcher.descriptor())
         while not until():
             before = time.perf_counter()
-            soon = self.turns.next() is not None or self.inbound or self.turns.device_pending()
+            soon = self.inbound or self.turns.device_pending() or self.turns.next() is not None
             ready = self.sources.wait(0 if soon else WAKE)
             after = self.busy.waited(before)
             if self.departure.deadline is not None and self._departs(after):

@@ -164,7 +164,9 @@ class ClientStreams:
         if self.ordered and client not in self.preferred and self.order.at_least(IN_FLIGHT):
             return True
         flight = self.flights.get(client)
-        return flight is not None and flight.at_least(self._most(client, alone) // 2 + 1 if alone else 1)
+        if flight is None or not flight.calls:  # as of most clients, each of which is asked about before each turn
+            return False
+        return flight.at_least(self._most(client, alone) // 2 + 1 if alone else 1)
 
     def full(self, client: str, alone: bool) -> bool:
         """Whether the turn at hand has launched as many calls as it may. Where clients have one order, that is one: another
