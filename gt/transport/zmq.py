@@ -141,7 +141,7 @@ class ZmqLink:
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
-        if not reply.done and (self.receiving.reader_comes() or self._take_turn()):
+        if not reply.done and (self.receiving.reader_comes() or reply.wanted is not None and self._take_turn()):
             self.sources.read = reply.wanted is not None
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
@@ -155,7 +155,8 @@ class ZmqLink:
 
     def _take_turn(self) -> bool:
         """Take the turn from the link's thread, if there is no other reader, while the request is under way: to receive the
-        answer there and to hand it over takes two more wake-ups once it has come. Returns whether this reader has the turn."""
+        answer there and to hand it over takes two more wake-ups once it has come. Returns whether this reader has the turn.
+        A trainer that waits for acknowledgements leaves it there: the link's thread would look for pauses in its buffer."""
         receiving = self.receiving
         if len(self.session.replies) > 1 or not receiving.reader_asks():
             return False
