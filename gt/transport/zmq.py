@@ -60,6 +60,7 @@ class ZmqLink:
         self.slow: set[str] = set()  # workers that have not answered in time whether they share memory
         self.sharing: dict[str, bool] = {}
         self.memory = ClientMemory()
+        self.put, self.sealed, self.executed = self.memory.put, self.memory.sealed, self.memory.executed
         self.lane: Lane | None = None  # sends to the dispatcher, where it is of this host and user
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
@@ -184,17 +185,8 @@ class ZmqLink:
     def _met(self) -> bool:
         return bool(self.data) and len(self.sharing) == len(self.data)
 
-    def put(self, data: np.ndarray) -> tuple[int, int, int]:
-        return self.memory.put(data)
-
     def outstanding(self) -> int:
         return self.memory.pool.outstanding()
-
-    def sealed(self, serial: int) -> bool:
-        return self.memory.sealed(serial)
-
-    def executed(self, serial: int) -> None:
-        self.memory.executed(serial)
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
         def release() -> None:
