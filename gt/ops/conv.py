@@ -196,23 +196,29 @@ def _seconds(which: int):
     return seconds
 
 
+def _parts(kind: Kind) -> int:
+    """`sequential_steps`: the library lays out images, weights and result for its kernel, and computes."""
+    return 4
+
+
 X1, W1 = Spec((3, 2, 7), float32), Spec((4, 2, 3), float32)
 X2, W2, B2 = Spec((3, 4, 5, 6), float32), Spec((4, 2, 3, 2), float32), Spec((4,), float32)
 PLAIN = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 BUSY = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 G2 = Spec((3, 4, 3, 8), float32)
 
-op("conv", images="last", compute_seconds=_seconds(0), autocast="low", shape=_conv, shard=_rules(0, 1),
+op("conv", images="last", compute_seconds=_seconds(0), sequential_steps=_parts, autocast="low", shape=_conv, shard=_rules(0, 1),
    grad=(_conv_input_grad, _conv_weight_grad, _bias_grad),
    tries=(((X1, W1), PLAIN), ((X2, W2, B2), BUSY), ((X1, W1, B2), {**PLAIN, "padding": (1,)})),
    kernel=_run)  # fmt: skip
-op("conv_transpose", images="last", compute_seconds=_seconds(1), autocast="low", shape=_transpose, shard=_rules(1, 0),
-   grad=(_transpose_input_grad, _transpose_weight_grad, _bias_grad),
+op("conv_transpose", images="last", compute_seconds=_seconds(1), sequential_steps=_parts, autocast="low", shape=_transpose,
+   shard=_rules(1, 0), grad=(_transpose_input_grad, _transpose_weight_grad, _bias_grad),
    tries=(((Spec((3, 4, 5), float32), W1), {"size": (7,), **PLAIN}), ((G2, W2, B2), {"size": (5, 6), **BUSY}),
           ((Spec((3, 4, 3), float32), W1, Spec((2,), float32)), {"size": (8,), **PLAIN, "stride": (2,)}),
           ((Spec((3, 4, 3), float32), W1), {"size": (8,), **PLAIN, "dilation": (2,)})),
    kernel=_run_transpose)  # fmt: skip
-op("conv_weight_grad", images="last", compute_seconds=_seconds(2), shape=_weight, shard=_weight_rules, keep="inputs",
+op("conv_weight_grad", images="last", compute_seconds=_seconds(2), sequential_steps=_parts, shape=_weight, shard=_weight_rules,
+   keep="inputs",
    tries=(((Spec((3, 4, 5), float32), X1), {"size": (3,), **PLAIN}), ((G2, X2), {"size": (3, 2), **BUSY})),
    grad=lambda gs, ys, ins, size, **s: [ins[1].op("conv", gs[0], **s),
                                         ins[0].op("conv_transpose", gs[0], size=ins[1].shape[2:], **s)],

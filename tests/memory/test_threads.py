@@ -34,7 +34,8 @@ def test_products_convolutions_and_updates_are_long_from_a_size_on() -> None:
     assert not is_long(Kind(TABLE["linear"], (_spec(128, 64), _spec(256, 64)), (), (_spec(128, 256),), ""))
     assert is_long(Kind(TABLE["linear"], (_spec(1024, 256), _spec(256, 256)), (), (_spec(1024, 256),), ""))
     assert not is_long(Kind(TABLE["conv"], (_spec(4, 8, 8, 8), _spec(8, 8, 3, 3)), conv, (_spec(4, 8, 8, 8),), ""))
-    assert is_long(Kind(TABLE["conv"], (_spec(8, 8, 16, 16), _spec(8, 8, 3, 3)), conv, (_spec(8, 8, 16, 16),), ""))
+    assert not is_long(Kind(TABLE["conv"], (_spec(8, 8, 16, 16), _spec(8, 8, 3, 3)), conv, (_spec(8, 8, 16, 16),), ""))
+    assert is_long(Kind(TABLE["conv"], (_spec(32, 8, 16, 16), _spec(8, 8, 3, 3)), conv, (_spec(32, 8, 16, 16),), ""))
     assert not is_long(Kind(TABLE["inverse"], (_spec(8, 8),), (), (_spec(8, 8),), ""))
     assert is_long(Kind(TABLE["inverse"], (_spec(512, 512),), (), (_spec(512, 512),), ""))
 
