@@ -222,7 +222,7 @@ def test_a_read_on_a_shared_device_is_answered_at_the_event_of_its_copy(streams:
     answers = Answers(executor, SimpleNamespace())  # type: ignore[arg-type]
     values = SimpleNamespace(client="c", table={5: value}, broken=[])
     get = Fetch(1, 5, spec_out(Spec((1,), float32)), (0,), (1,))
-    assert answers.of_run(values, Run("c", 1, (), [], (get,)), None) == []  # type: ignore[arg-type]
+    assert answers.of_run(values, Run("c", 1, (), [], (get,))) == []  # type: ignore[arg-type]
     [(client, event, answer)] = streams.answers
     assert client == "c" and streams.pair()[1].waits == ["done"] and event.on == [streams.pair()[1]]
     assert answer().message.data == value.numpy().tobytes()
