@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import chain as joined
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ def watch() -> Iterator[Result]:
             clusters = [WatchedCluster(stack, case) for _ in range(2)]
             for name, level in LEVELS.items():
                 rounds = (zip(*[measured(clusters, watched, level) for watched in (0, 1)]) for _ in range(PAIRS))
-                pairs = [pair for both in rounds for pair in both]
+                pairs = [list(both) for both in rounds]
                 label = f"watch-{case}{name}"
                 yield compared(label, pairs, "runs/s", ("",))
                 yield compared(f"{label}-cpu", pairs, "runs/CPU second", PARTS)
@@ -201,15 +202,16 @@ def watch() -> Iterator[Result]:
                     yield compared(f"{label}-{part}", pairs, "runs/CPU second", (part,))
 
 
-def compared(case: str, pairs: list[tuple[Turn, Turn]], unit: str, parts: tuple[str, ...]) -> Result:
-    """The rates of both, and the median of their ratios, with its 95% interval."""
-    sums = [[[sum(spent[part] for part in parts) for spent in turn] for turn in pair] for pair in pairs]
-    ratios = [math.sqrt(math.prod(alone / mine for mine, alone in pair)) for pair in sums]
-    mine, alone = (statistics.median(turn[i] for pair in sums for turn in pair) for i in (0, 1))
+def compared(case: str, pairs: list[list[tuple[Turn, Turn]]], unit: str, parts: tuple[str, ...]) -> Result:
+    """The rates of both, and the median of their ratios, with its 95% interval. Turns of one round are more alike than those
+    of two, so pairs of rounds are resampled, with all their turns."""
+    sums = [[[[sum(spent[part] for part in parts) for spent in turn] for turn in pair] for pair in both] for both in pairs]
+    ratios = [[math.sqrt(math.prod(alone / mine for mine, alone in pair)) for pair in both] for both in sums]
+    mine, alone = (statistics.median(turn[i] for both in sums for pair in both for turn in pair) for i in (0, 1))
     chosen = random.Random(0)
-    medians = sorted(statistics.median(chosen.choices(ratios, k=len(ratios))) for _ in range(1000))
+    medians = sorted(statistics.median(joined.from_iterable(chosen.choices(ratios, k=len(ratios)))) for _ in range(1000))
     found = rates(case, 1 / mine, 1 / alone, unit)
-    return {**found, "ratio": statistics.median(ratios), "low": medians[25], "high": medians[974]}
+    return {**found, "ratio": statistics.median(joined.from_iterable(ratios)), "low": medians[25], "high": medians[974]}
 
 
 CASES = {"watch": watch}
