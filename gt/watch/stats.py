@@ -69,20 +69,23 @@ REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "unit
 
 
 def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
-    """The traces and programs, a column for each worker."""
-    made = Table(title="Replay")
+    """The traces and programs, a column for each worker. What is zero on all of them has no row."""
+    made = Table(title="Replay", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     made.add_column("")
     for name in workers:
-        made.add_column(name, justify="right")
+        made.add_column(Text(name), justify="right")
     kept = [s["replay"] for s in workers.values()]
     for name in REPLAY:
-        made.add_row(name.replace("_", " "), *(str(r[name]) for r in kept))
-    made.add_row("compile seconds", *(f"{r['compile_seconds']:.2f}" for r in kept))
+        if any(r[name] for r in kept):
+            made.add_row(name.replace("_", " "), *(str(r[name]) for r in kept))
+    if any(r["compile_seconds"] for r in kept):
+        made.add_row("compile seconds", *(f"{r['compile_seconds']:.2f}" for r in kept))
     for why in sorted({why for r in kept for why in r["fallbacks"]}):
-        made.add_row(f"fallback: {why}", *(str(r["fallbacks"].get(why, 0)) for r in kept))
+        made.add_row(Text(f"fallback: {why}"), *(str(r["fallbacks"].get(why, 0)) for r in kept))
     for why in sorted({why for r in kept for why in r["misses"]}):
         line = next((r["miss_lines"][why] for r in kept if why in r["miss_lines"]), "")
-        made.add_row(f"miss: {why}" + (f"\n{line}" if line else ""), *(str(r["misses"].get(why, 0)) for r in kept))
+        shown = Text(f"miss: {why}" + (f"\n{line}" if line else ""))
+        made.add_row(shown, *(str(r["misses"].get(why, 0)) for r in kept))
     return made
 
 

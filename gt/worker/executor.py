@@ -143,6 +143,7 @@ class InstructionExecutor:
         for ins in code:
             form, _, ready = values.kinds.get(ins[0], (0, None, None))
             self.skipped += form != FREED
+            values.counts[ins[0]] -= 1  # as it does not run
             if form != COLLECTIVE or ready is None:
                 continue
             group = ready.kind.settings["group"]

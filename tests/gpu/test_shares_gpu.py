@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def test_clients_have_streams_of_their_own_and_their_own_values() -> None:
         HERE.scope = Scope(sessions[0])
 
 
-def test_kernels_of_an_interactive_client_go_first_and_times_are_those_of_events() -> None:
+def test_kernels_of_an_interactive_client_go_first_and_both_clients_are_charged() -> None:
     streams, at = ClientStreams(torch.device("cuda")), torch.device("cuda")
     streams.prefer("i")
     large, small = torch.randn(8192, 8192, device=at), torch.randn(512, 512, device=at)
@@ -76,33 +75,31 @@ def test_kernels_of_an_interactive_client_go_first_and_times_are_those_of_events
                 operand @ operand
             events.append(timed())
             streams.end(client)
-        began, ended, interactive_began, interactive_ended = events
+        _, ended, _, interactive_ended = events
         torch.cuda.synchronize(at)
         charged = streams.measured()
     assert streams.streams["n"][0].priority == 0 and streams.streams["i"][0].priority < 0
-    whole, before = began.elapsed_time(ended), began.elapsed_time(interactive_ended)
-    assert before < whole / 2, f"launched behind {whole:.1f} ms of another's, they ended after {before:.1f}"
-    own = interactive_began.elapsed_time(interactive_ended)
-    assert charged["i"][0] * 1e3 == pytest.approx(own, rel=0.2, abs=0.05)
-    assert (charged["i"][0] + charged["n"][0]) * 1e3 == pytest.approx(whole, rel=0.05)
+    assert interactive_ended.elapsed_time(ended) > 0, "launched behind another's, they ended before them"
+    assert {client: turns for client, (seconds, turns) in charged.items() if seconds > 0} == {"i": 1, "n": 1}
 
 
 def test_numbers_of_a_graph_do_not_wait_for_earlier_work_of_its_stream() -> None:
     at, last = torch.device("cuda"), torch.zeros(2, dtype=torch.float64, device="cuda")
     given = GraphNumbers((0.0, 0), at)
 
-    def give(count: int) -> float:
-        began = time.perf_counter()
+    def give(count: int) -> None:
         for n in range(count):
             given.give((1.5 * n + count, n))
             last.add_(torch.stack([given.holes[0], given.holes[1].double()]))
-        return time.perf_counter() - began
 
     give(SLOTS)  # CUDA loads kernels when they are first used, and waits for others then
     torch.cuda.synchronize(at)
     last.zero_()
-    torch.cuda._sleep(1 << 30)  # about half a second
-    assert give(HALF) < 0.1
+    torch.cuda._sleep(1 << 32)  # seconds
+    earlier = torch.cuda.Event()
+    earlier.record()
+    give(HALF)
+    assert not earlier.query(), "they were given while the device had not done what it was given before"
     torch.cuda.synchronize(at)
     assert last.tolist() == [sum(1.5 * n + HALF for n in range(HALF)), sum(range(HALF))]
 

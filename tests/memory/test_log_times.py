@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,17 @@ import pytest
 import gt
 from gt.testing import cluster
 from gt.testing.cluster import Cluster
+from gt.watch import log_file
 from gt.watch.doctor import diagnose, text
 from gt.watch.events import Activity
 from gt.watch.log import InstructionLog
 from gt.watch.log_file import LogThread, prepared
 from gt.watch.log_reader import read, read_log
 from gt.watch.stats import amount
+from tests.memory.clock import Clock
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE", "GT_AUTO_COMPILE")
-SLOW = 0.004
+SLOW = 0.25  # seconds by a clock that nothing else advances
 STEPS = 150  # a loop is replayed after some of them
 
 
@@ -49,6 +51,21 @@ def logged(made: Cluster, path: Path) -> Iterator[list[Activity]]:
     made.settle()
     log.close()
     found += read_log(path.read_text().splitlines()).work
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """That of the log; `timed` gives it to a cluster."""
+    made = Clock()
+    monkeypatch.setattr(log_file, "time", SimpleNamespace(time=made))
+    return made
+
+
+def timed(made: Cluster, clock: Clock) -> Cluster:
+    made.dispatcher.observers.clock = clock
+    for worker in made.workers:
+        worker.clock = clock
+    return made
 
 
 def delayed(made: Cluster, op: str, before: Callable[[], Any]) -> None:
@@ -100,40 +117,38 @@ def test_the_doctor_lists_gathers_of_a_log_with_their_rule_and_line(tmp_path: Pa
 
 
 @pytest.mark.parametrize("engine", ["numpy", "pytorch"])
-def test_a_slow_op_of_a_replayed_loop_is_found_by_its_own_time(tmp_path: Path, engine: str) -> None:
+def test_a_slow_op_of_a_replayed_loop_is_found_by_its_own_time(tmp_path: Path, clock: Clock, engine: str) -> None:
     with cluster(1, engine=engine) as made:
-        delayed(made, "tanh", lambda: time.sleep(SLOW))
+        delayed(timed(made, clock), "tanh", lambda: clock.advance(SLOW))
         with logged(made, tmp_path / "log") as work:
             loop()
             [stats] = gt.debug.get_worker_stats().values()
     assert stats["traces"]["calls"] > 5 and stats["traces"]["launches_saved"] > 30, "most ops ran inside of programs"
-    found = by_name(work)
-    assert {name: len(found[name]) for name in ("mul", "add", "tanh", "sub", "abs")} == {
-        "mul": 3 * STEPS, "add": 2 * STEPS, "tanh": STEPS, "sub": STEPS, "abs": STEPS,
-    }, "each op has a line"  # fmt: skip
-    assert min(found.pop("tanh")) >= SLOW - 0.0011, "times are written in milliseconds"
-    assert all(statistics.median(there) < SLOW / 2 for there in found.values()), found
+    fast = {"mul": [0.0] * (3 * STEPS), "add": [0.0] * (2 * STEPS), "sub": [0.0] * STEPS, "abs": [0.0] * STEPS}
+    assert by_name(work) == {**fast, "tanh": [SLOW] * STEPS}, "each op has a line"
 
 
-def test_ops_that_numpy_runs_for_pytorch_have_times_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ops_that_numpy_runs_for_pytorch_have_times_of_their_own(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     numpy_traces = pytest.importorskip("gt.worker.engine.torch.numpy_traces")
 
     def slow(*arrays: np.ndarray) -> np.ndarray:
-        time.sleep(SLOW)
+        clock.advance(SLOW)
         return np.subtract(*arrays)
 
+    began = clock()
     monkeypatch.setitem(numpy_traces.FUNCTIONS, "sub", slow)
-    with cluster(1, engine="pytorch") as made, logged(made, tmp_path / "log") as work:
+    with cluster(1, engine="pytorch") as made, logged(timed(made, clock), tmp_path / "log") as work:
         x, a = gt.tensor(np.ones((8, 8), "float32")), gt.full((8, 8), 0.5)
         for _ in range(STEPS):
             x = (((x * a + 1) * a - a) * a + 1) * a
         x.numpy()
         [stats] = gt.debug.get_worker_stats().values()
-    calls = stats["traces"]["numpy_calls"]
-    assert calls > 3
-    found = by_name(work)
-    assert sum(seconds >= SLOW - 0.0011 for seconds in found.pop("sub")) >= calls
-    assert all(statistics.median(there) < SLOW / 2 for there in found.values()), found
+    calls, found = stats["traces"]["numpy_calls"], by_name(work)
+    assert 3 < calls <= (ran := round((clock() - began) / SLOW)) < STEPS, "a call has several steps"
+    assert Counter(found.pop("sub")) == {0.0: STEPS - ran, SLOW: ran}
+    assert {seconds for there in found.values() for seconds in there} == {0.0}, found
 
 
 def test_the_last_lines_name_the_op_at_which_a_program_hangs() -> None:

@@ -23,7 +23,7 @@ def test_a_pools_dispatcher_keeps_the_measured_bandwidths() -> None:
     with gt.testing.cluster(2, engine="numpy"):
         ask = here().session.ask
         [host] = set(ask("network")["hosts"].values())
-        assert 0 < seconds(0, 1, 64) < 60
+        assert seconds(0, 1, 64) > 0
         before = ask("network")["crossing"]
         assert ask("network", [[host, host, 5e9]]) == before, "without a second host there is nothing to compare"
         assert [tuple(link) for link in ask("network")["links"]] == [(host, host, 5e9)]

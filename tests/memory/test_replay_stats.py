@@ -82,6 +82,7 @@ def test_fallbacks_and_compiled_executions_are_told_and_printed(
     np.testing.assert_allclose(values[::2], values[0], rtol=1e-6)
     printed = capsys.readouterr().out
     assert "too large" in printed and "compiled executions" in printed
+    assert "sharded calls" not in printed and "numpy calls" not in printed, "what did not happen has no row"
 
 
 def test_without_tracing_there_is_nothing_to_tell() -> None:

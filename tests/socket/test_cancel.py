@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import signal
 
 import pytest
 from processes import Processes, until
@@ -10,19 +10,23 @@ from processes import Processes, until
 import gt
 
 QUEUED = """
-import sys, time, gt
+import sys, gt
+from gt.client import window
+from gt.client.here import here
+window.SECONDS = 1e9  # all of it is to be under way
 gt.connect(sys.argv[1])
-gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
-with gt.signal(sys.argv[2]):
-    x, w = gt.ones(1024, 1024), gt.ones(1024, 1024) / 1024
-(x @ w).numpy()
-start = time.monotonic()
-(x @ w @ w @ w @ w)[0, 0].item()
-each = (time.monotonic() - start) / 4
-for n in range(min(int(40 / each), int(sys.argv[3]))):  # 40 seconds' worth, of which so much is under way as may be
-    x = x @ w
-    if n == 20:
-        print("queued", flush=True)
+x, w = gt.ones(512, 512), gt.eye(512)
+def step(x): return x @ w @ w @ w @ w @ w
+for _ in range(20):
+    x = step(x)
+    x.numpy()
+hits = gt.debug.get_worker_stats()["w"]["replay"]["hits"]
+print("ready", flush=True)
+input()
+for _ in range(40):
+    x = step(x)
+here().session.ask("network")  # the dispatcher answers this itself, after all that it was sent before
+print("queued", hits, flush=True)
 input()
 """
 
@@ -30,18 +34,40 @@ input()
 @pytest.mark.usefixtures("disconnected")
 @pytest.mark.parametrize("replayed", ["0", "1"], ids=["instructions", "traces"])
 def test_the_queued_work_of_a_killed_client_is_cancelled(processes: Processes, replayed: str) -> None:
-    _, port = processes.server()
-    processes.worker(port, "--id", "w")
+    """The worker stands still while the work and the departure come."""
+    server, port = processes.server(GT_VERBOSE="1")
+    worker = processes.worker(port, "--id", "w")
     gt.connect(f"localhost:{port}")
     mine = gt.ones(4)
     mine.numpy()
-    client = processes.script(QUEUED, f"localhost:{port}", "none", "7000", GT_TRACE=replayed).wait_for("queued")
-    time.sleep(0.5)  # the worker is in the midst of it
+    client = processes.script(QUEUED, f"localhost:{port}", GT_TRACE=replayed).wait_for("ready")
+    done = gt.debug.get_worker_stats()["w"]["ops"]["matmul"]
+    worker.kill(signal.SIGSTOP)
+    client.go()
+    client.wait_for("queued")
     client.kill()
+    until(lambda: " left" in server.err, what="the client's departure")
+    worker.kill(signal.SIGCONT)
     assert (mine + 1).tolist() == [2.0] * 4
     until(lambda: gt.debug.get_worker_stats()["w"]["clients"] == 1, what="the end of that client's work")
     stats = gt.debug.get_worker_stats()["w"]
-    assert stats["skipped"] > 0 and stats["tensors"] <= 2
+    assert (int(client.out.split()[-1]) > 0) == (replayed == "1"), "its steps are calls of a trace"
+    assert stats["skipped"] > 0 and stats["tensors"] <= 2 and stats["ops"]["matmul"] < done + 200
+
+
+SHARDED = """
+import sys, gt
+gt.connect(sys.argv[1])
+gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
+with gt.signal("rows"):
+    x, w = gt.ones(1024, 1024), gt.ones(1024, 1024) / 1024
+(x @ w).numpy()
+for n in range(200):
+    x = x @ w
+    if n == 20:
+        print("queued", flush=True)
+input()
+"""
 
 
 @pytest.mark.usefixtures("disconnected")
@@ -55,7 +81,7 @@ def test_killed_clients_leave_collectives_in_step_and_others_values_right(proces
     gt.connect(f"localhost:{port}")
     gt.register_config("rows", gt.SignalConfig(gt.ShardConfig(axis=0)))
     for round in range(2):
-        client = processes.script(QUEUED, f"localhost:{port}", "rows", "200").wait_for("queued")
+        client = processes.script(SHARDED, f"localhost:{port}").wait_for("queued")
         with gt.signal("rows"):
             x = gt.ones(8, 8) * (round + 1)
         mine = (x.T @ x).sum(axis=0)  # behind and between the ops of that client

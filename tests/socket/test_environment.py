@@ -118,7 +118,7 @@ def test_the_instruction_log_names_an_op_that_does_not_end(processes: Processes,
     until(lambda: "STALLED" in log.read_text() or script.popen.poll() is not None, 10, "the op that does not end")
     [line] = [line for line in log.read_text().splitlines() if "STALLED" in line]
     assert line == log.read_text().splitlines()[-1]
-    assert re.search(r"STALLED +\| \S+ +\| WorkerOp +\| op=matmul result=\S+ seconds=[2-9]\.\d$", line), line
+    assert re.search(r"STALLED +\| \S+ +\| WorkerOp +\| op=matmul result=\S+ seconds=\d+\.\d$", line), line
 
 
 def test_verbose_prints_addresses_arrivals_and_departures(processes: Processes) -> None:

@@ -22,7 +22,7 @@ def forked(body):
     return pid
 
 def ended(pid):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:

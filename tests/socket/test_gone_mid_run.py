@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 import zmq
 
+from gt.program.wire import TraceDef
 from gt.spec import float32
 from gt.transport import messages as m
 from gt.transport.addresses import ipc_address
 from gt.transport.auth import listen
+from gt.worker.cancel import EVERY, LARGE
 from gt.worker.engine.choose import make
 from gt.worker.fair_queue import SLICE
 from gt.worker.serve import Shell
@@ -51,13 +53,17 @@ class Others:
     def say(self, message: m.Message) -> None:
         self.dispatcher.send_multipart([self.worker, m.encode(message)])
 
-    def end(self) -> bool:
-        """Receive the worker's messages, and answer. Whether it has begun a collective."""
+    def hear(self) -> None:
+        """Receive the worker's messages, and answer."""
         while self.dispatcher.poll(0):
             sender, frame = self.dispatcher.recv_multipart()
             if sender == self.worker and isinstance(word := m.decode(frame), m.Begun):  # its reporter has another connection
                 self.begun.append(word)
                 self.say(m.Skip(word.number, ()))  # no worker has begun any
+
+    def end(self) -> bool:
+        """Whether the worker has begun a collective."""
+        self.hear()
         while self.peer.poll(20):
             self.pieces.append(m.decode(self.peer.recv_multipart()[1]))
         return bool(self.pieces) or time.monotonic() > self.until
@@ -74,13 +80,18 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
     gc.unfreeze()  # a shell expects to have its process for itself
 
 
+def joined(others: Others, engine: Any) -> Shell:
+    joining = threading.Thread(target=others.welcome)
+    joining.start()
+    made = Shell(others.address, engine)
+    joining.join()
+    return made
+
+
 def test_no_collective_is_begun_after_the_worker_has_told_how_many_it_has_begun(others: Others) -> None:
     """Were one begun, the other worker would take its piece for that of the next client's collective."""
     engine = make("numpy")
-    joining = threading.Thread(target=others.welcome)
-    joining.start()
-    shell = Shell(others.address, engine)
-    joining.join()
+    shell = joined(others, engine)
     kernel = engine.kernel
 
     def with_a_message(kind: Any) -> Any:
@@ -106,3 +117,46 @@ def test_no_collective_is_begun_after_the_worker_has_told_how_many_it_has_begun(
         shell.close()
     assert [(piece.client, piece.tag) for piece in others.pieces] == [("other", 2)]
     assert others.begun == [m.Begun(9, ())]
+
+
+LEAVES = 3  # the instruction in whose midst its client leaves
+WIDE = (F, LARGE)
+FILL, LOG = m.KindDef(1, "full", ((-3,),), ((LARGE,), F)), m.KindDef(2, "log", (WIDE,), ())
+ROW = [(2, n + 1, n) for n in range(1, 11)]
+CALL = m.Run("gone", 2, (), [(4, 11, 1)], traces=(TraceDef(4, 1, ROW, (11,)),))
+WORK = {"instructions": m.Run("gone", 2, (), ROW), "trace": CALL}
+
+
+@pytest.mark.parametrize("sort", WORK)
+def test_no_large_kernel_is_run_after_its_client_has_left(others: Others, sort: str) -> None:
+    engine, ran = make("numpy"), 0
+    shell = joined(others, engine)
+    kernel = engine.kernel
+
+    def with_a_departure(kind: Any) -> Any:
+        run = kernel(kind)
+
+        def log(a: Any) -> Any:
+            nonlocal ran
+            ran += 1
+            if ran == LEAVES:
+                others.say(m.Drop("gone", 9))
+                assert shell.dispatcher.socket.poll(60_000)
+                time.sleep(1.1 * EVERY)  # it takes long, so the worker looks for messages after it
+            return run(a)
+
+        return log if kind.row.name == "log" else run
+
+    engine.kernel = with_a_departure  # type: ignore[method-assign]
+    others.say(m.Run("gone", 1, (FILL, LOG), [(1, 1, 3.0)]))
+    others.say(WORK[sort])
+
+    def end() -> bool:
+        others.hear()
+        return bool(ran) and not shell.core.spaces or time.monotonic() > others.until
+
+    try:
+        shell.run(until=end)
+    finally:
+        shell.close()
+    assert ran == LEAVES and not shell.core.spaces

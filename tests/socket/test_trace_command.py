@@ -14,9 +14,9 @@ from gt.transport.addresses import ipc_address
 from gt.watch.listen import local_servers
 from gt.watch.log_reader import read
 
-PRODUCTS, PAUSE = 5, 0.05
+PRODUCTS = 5
 STEPS = f"""
-import sys, time, gt
+import sys, gt
 gt.connect(sys.argv[1])
 w = gt.eye(32)
 print("up", flush=True)
@@ -25,7 +25,6 @@ while True:
     for _ in range({PRODUCTS}):
         y = y @ w
     y.sum().item()
-    time.sleep({PAUSE})
 """
 CLIENT, DISPATCHER, WORKER = 1, 2, 3  # tracks of Perfetto
 
@@ -58,7 +57,7 @@ def test_steps_of_a_client_are_shown_whole_with_arrows_from_client_to_worker(pro
     for step, following in zip(whole, whole[1:]):
         assert Counter(e["name"] for e in step) == {"matmul": PRODUCTS, "sum": 1, "read": 1}
         end = step[-1]["ts"] + step[-1]["dur"]
-        assert following[0]["ts"] - end >= PAUSE * 1e6 * 0.99, "a worker is idle while its client sleeps"
+        assert following[0]["ts"] >= end, "its client reads one step before it asks for the next"
     told = max(e["ts"] for e in events if e["ph"] == "X" and e["pid"] == CLIENT)  # a client reports now and then
     check_arrows(events, {round(begin, 3) for step in whole if (begin := step[0]["ts"]) < told})
     assert main(["doctor", str(capture)]) == 0

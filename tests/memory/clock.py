@@ -1,0 +1,14 @@
+"""A clock that stands still but for what tests say: a time that is told can be compared exactly, however busy the host is."""
+
+from __future__ import annotations
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1e9
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
