@@ -69,7 +69,7 @@ REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "unit
 
 
 def replay_table(workers: dict[str, dict[str, Any]]) -> Table:
-    """The traces and programs, a column for each worker. What is zero on all of them has no row."""
+    """The traces and programs, a column for each worker. Counts that are zero on all of them have no row."""
     made = Table(title="Replay", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     made.add_column("")
     for name in workers:

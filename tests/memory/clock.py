@@ -1,4 +1,4 @@
-"""A clock that stands still but for what tests say: a time that is told can be compared exactly, however busy the host is."""
+"""A clock that tests advance: recorded times can be compared exactly, however busy the host is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No test judges by how long something took: benchmarks do. Clocks are read for deadlines, or given to what needs one."""
+"""No test judges by how long something took: benchmarks do. Clocks are read for deadlines alone, or given to workers."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -93,7 +94,8 @@ class Process:
             self.popen.kill()
         self.popen.wait(PATIENCE)
         if self.popen.stdin:
-            self.popen.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # a line that it did not read any more
+                self.popen.stdin.close()
 
 
 class Processes:

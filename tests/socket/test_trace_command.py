@@ -16,7 +16,7 @@ from gt.watch.log_reader import read
 
 PRODUCTS = 5
 STEPS = f"""
-import sys, gt
+import sys, time, gt
 gt.connect(sys.argv[1])
 w = gt.eye(32)
 print("up", flush=True)
@@ -25,6 +25,7 @@ while True:
     for _ in range({PRODUCTS}):
         y = y @ w
     y.sum().item()
+    time.sleep(0.05)  # so that several reports come before the capture is full
 """
 CLIENT, DISPATCHER, WORKER = 1, 2, 3  # tracks of Perfetto
 
