@@ -69,6 +69,7 @@ def test_the_page_and_the_metrics_show_the_running_work(processes: Processes, tm
     script = processes.script(LOAD, f"localhost:{port}")
     script.wait_for("up")
     until(lambda: any(w["shares"].get("matmul") for w in update(page)["workers"]), what="a share of products")
+    until(lambda: "read" in fetch(f"{at}/search?text=read&key={KEY}"), what="the reads among the events")
     shown = update(page)
     assert [w["index"] for w in shown["workers"]] == [0, 1] and len(shown["clients"]) == 1
     assert any(p["name"] == "rows" and p["placement"] == "Shard(0) on [0, 1]" for p in shown["placed"]), shown["placed"]
@@ -79,7 +80,6 @@ def test_the_page_and_the_metrics_show_the_running_work(processes: Processes, tm
     assert "gt_workers 2" in numbers and re.search(
         r'gt_worker_group_seconds_total\{worker="[^"]+",group="matmul"\} \d', numbers
     )
-    assert "read" in fetch(f"{at}/search?text=read&key={KEY}")
     if CHROMIUM is None:
         pytest.skip("the page itself was not looked at: there is no Chromium here")
     command = [
