@@ -7,6 +7,7 @@ import inspect
 import re
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +79,10 @@ def line_of(function: object, words: str) -> str:
 def examined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examined]:
     """A program on two of three workers, recorded in three ways."""
     folder = tmp_path_factory.mktemp("recorded")
-    with MonkeyPatch.context() as patch, cluster(2, "pytorch") as made:
+    with MonkeyPatch.context() as patch, ExitStack() as stack:
+        for name in ("GT_TRACE", "GT_WORKER_BATCH_SIZE"):  # as for the tests, whose mark does not reach a module's fixture
+            patch.delenv(name, raising=False)
+        made = stack.enter_context(cluster(2, "pytorch"))
         patch.setenv("GT_AUTO_COMPILE", "1")
         patch.setattr(inductor, "build", lambda function, samples: function)  # a compiler that changes nothing
         for worker in made.workers:

@@ -102,6 +102,7 @@ def test_the_fuzzer_notices_a_wrong_value_of_a_bystander(
 
 def test_the_fuzzer_notices_objects_that_are_kept(sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
+    Fuzz(1, 2, sessions=sessions).run(1_000)  # modules that are loaded now are loaded before objects are counted
     monkeypatch.setattr(fuzz, "GROWTH", 1_000)
     run = Stream.run
     monkeypatch.setattr(Stream, "run", lambda self, client, batch: kept.append([batch]) or run(self, client, batch))
