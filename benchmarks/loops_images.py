@@ -239,7 +239,7 @@ def diffusion(at: Setting) -> Steps:
 
 
 # benchmarks/results/README.md has the profiles
-AFTER_READS = "after a read the device waits for the next batch, and graphs of early and of whole calls copy for 1 ms"
+AFTER_READS = "after a read, every fifth step, graphs of early and of whole calls copy parameters and state for 1 ms"
 CALLS = "two thirds of the worker's time are the 40 calls of oneDNN's convolutions that eager makes, too"
 LOOPS = {
     # batch norm multiplies roundings

@@ -162,7 +162,7 @@ LOOPS = {
     "lm-read": Loop(
         partial(language_model, read=1),
         reads=1,
-        why_on_gpu=f"{APART}; with a read in each step the device waits for the next call",
+        why_on_gpu=APART,
         why_on_cpu="the worker waits for the client between two steps; the same loop with a read every ten is lm",
     ),
     "lm-dropout": Loop(partial(language_model, dropout=0.1), tolerance=0.1, why_on_gpu=APART),  # other masks
@@ -171,7 +171,10 @@ LOOPS = {
     "lm-lengths": Loop(partial(language_model, lengths=8), steps=16),
     "lm-accumulate": Loop(partial(language_model, accumulate=4)),
     "lm-evaluate": Loop(partial(language_model, evaluate=20), steps=20),
-    "bert": Loop(bert, why_on_gpu="its graph takes 4.2 of 4.9 ms; after a read, every fifth step, the device waits 1.3 to 1.8"),
+    "bert": Loop(
+        bert,
+        why_on_gpu="after a read, every fifth step, graphs of early and of whole calls copy 400 tensors",
+    ),
     "lstm": Loop(
         lstm,
         why_on_cpu="the worker's CPU time is 0.8 of eager's with one thread each; it waits after the read of every fifth step",
