@@ -30,8 +30,8 @@ class Link(Protocol):
         """Acknowledge a message of the event stream; called on the receiving thread."""
 
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
-    def wake(self) -> bool:
-        """Call `session.paused` soon, on another thread, when this thread pauses. Returns whether no batch was sent lately."""
+    def wake(self) -> None:
+        """Call `session.paused` soon, on another thread, when this thread pauses."""
 
     def wait(self, reply: Reply, timeout: float | None) -> None: ...
     def put(self, data: np.ndarray) -> tuple[int, int, int]:

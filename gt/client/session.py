@@ -91,8 +91,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             raise errors.SessionLost(self.lost or "the session this tensor belongs to is closed")
         if self.limit == 1:
             self.limit = self.batch
-            if self.link.wake() and not (self.tracer and self.tracer.traces):
-                self._flush((), False, False)  # after a pause: dispatcher and worker wake and begin while Python goes on
+            self.link.wake()
         if self.tracer is not None and self.tracer.early.waits():
             self._look_ahead(self.tracer.early)
         if len(self.code) >= self.batch:
@@ -275,6 +274,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 self.tracer.compiled = {name for name, config in self.config.items() if config.compile}
             auto = {"": {"mesh": None, "axes": [0], "workers": None}} if self.auto_shard else {}
             self.link.send(Configure({**auto, **signals}))
+
+    # Loading
 
     def load(self, array: np.ndarray, number: int) -> int:
         """Load an array, whose bytes are sent outside the stream, and return its id; `number` is that of the load's kind."""

@@ -63,8 +63,8 @@ class MemoryLink:
     def send_to(self, worker: int, message: Any, frames: tuple[Any, ...] = ()) -> None:
         self.hub.post(self.name, Mail(self.workers[worker], message, frames))
 
-    def wake(self) -> bool:
-        return False
+    def wake(self) -> None:
+        pass
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         self.hub.deliver()

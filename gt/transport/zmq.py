@@ -31,7 +31,6 @@ from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
 ANSWER = 1.0  # seconds for workers to answer whether they share memory
 WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader, the link's thread receives
-PAUSE = 0.002  # seconds without a batch after which the first instruction is sent at once
 HANDOVER = 0.002  # seconds that a reader waits for the link's thread to give it the turn
 
 
@@ -65,7 +64,7 @@ class ZmqLink:
         self.lane: Lane | None = None  # sends to the dispatcher, where it is of this host and user
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
-        self.moved, self.pauses_at = False, 0.0  # whether the set of workers changed; when nothing was sent for long
+        self.moved = False  # the set of workers changed
         self.ends = Ends(self.inbox)
         self.sources = Sources(self.wake_timer.fd)
         self.lanes = ClientLanes(self.sources)
@@ -114,7 +113,6 @@ class ZmqLink:
     def send(self, message: Any) -> None:
         """Send a batch. The session's lock orders senders."""
         if not self.receiving.closed:
-            self.pauses_at = time.perf_counter() + PAUSE
             if self.receiving.batch_sent():
                 self.wake_timer.off()
             if self.see is not None:
@@ -138,10 +136,9 @@ class ZmqLink:
         self.posts.append((self.indices.get(worker, ""), message, frames))
         self.waker.wake()
 
-    def wake(self) -> bool:
+    def wake(self) -> None:
         if self.receiving.buffer_written():
             self.wake_timer.set()
-        return time.perf_counter() > self.pauses_at
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout

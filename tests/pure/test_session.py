@@ -27,7 +27,6 @@ class Wire:
 
     def __init__(self, shares: bool = True) -> None:
         self.shares, self.sent, self.posted, self.wakes, self.waits = shares, [], [], 0, 0
-        self.paused = False  # whether nothing was sent for long
         self.session: Session
         self.answer: Callable[[Reply], Any] = lambda reply: None
         self.placed: list[bytes] = []
@@ -38,9 +37,8 @@ class Wire:
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
         self.posted.append((worker, message, frames))
 
-    def wake(self) -> bool:
+    def wake(self) -> None:
         self.wakes += 1
-        return self.paused
 
     def wait(self, reply: Reply, timeout: float | None) -> None:
         self.waits += 1
@@ -94,21 +92,6 @@ def test_an_op_sends_nothing_and_wakes_the_link_once(wire: Wire) -> None:
     x = gt.ones(2)
     y = x + x
     assert (wire.sent, wire.wakes, wire.waits) == ([], 1, 0) and y.shape == (2,)
-
-
-def test_after_a_pause_the_first_instruction_is_sent_at_once_unless_a_trace_may_begin(wire: Wire) -> None:
-    x = gt.ones(2)
-    wire.session.flush()
-    wire.sent.clear()
-    wire.paused = True
-    y = x + 1
-    assert [len(batch.code) for batch in wire.sent] == [1]
-    wire.paused = False
-    z = y * 2 + 1
-    assert len(wire.sent) == 1, "further ones wait for a read, or for many more"
-    wire.session.flush()
-    wire.paused, wire.session.tracer.traces[0] = True, []
-    assert (z + 1).shape == (2,) and len(wire.sent) == 2
 
 
 def test_a_full_buffer_is_sent_without_waiting(wire: Wire) -> None:
