@@ -160,9 +160,10 @@ def find_pool(args: argparse.Namespace) -> None:
 
 
 def leave() -> None:
-    """Exit at once if Python's exit would wait for a compilation."""
+    """Exit at once if Python's exit would wait for a compilation, or might for NCCL."""
     compiler = sys.modules.get("gt.worker.engine.torch.inductor")
-    if compiler is not None and compiler.busy():
+    transport = sys.modules.get("gt.worker.collectives.torch_transport")
+    if compiler is not None and compiler.busy() or transport is not None and transport.ABORTED.is_set():
         NAMES.remove()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -17,7 +17,8 @@ import torch.distributed as dist
 from gt import environment
 from gt.ops import Kind
 from gt.spec import Spec
-from gt.transport.addresses import open_port
+from gt.transport.addresses import NAMES, open_port
+from gt.transport.debug_output import show
 from gt.worker.collectives.ops import Part, Work, begin
 from gt.worker.collectives.peer_memory import COMBINE, PeerMemoryGroup
 from gt.worker.collectives.torch_arrays import TorchArrays, TorchMail, as_bytes
@@ -32,6 +33,27 @@ __all__ = [
 OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN, "prod": dist.ReduceOp.PRODUCT
 }  # fmt: skip
+
+
+ABORT = 30.0  # seconds that NCCL may take to abort a group: it takes a tenth of one
+ABORTED = threading.Event()  # a group was: at a regular exit of the process NCCL may wait forever
+
+
+def abort(group: Any) -> None:
+    """Abort a group of NCCL, or end this process, which could serve nobody any more."""
+    ABORTED.set()
+    deadline = threading.Timer(ABORT, _end_process)
+    deadline.daemon = True
+    deadline.start()
+    with contextlib.suppress(RuntimeError):  # it was aborted already
+        group.abort()
+    deadline.cancel()
+
+
+def _end_process() -> None:
+    show(f"gt-worker: it ends, as NCCL did not abort a group within {ABORT:g} s")
+    NAMES.remove()
+    os._exit(3)
 
 
 def gpu_of(engine: Engine) -> str:
@@ -83,8 +105,7 @@ class Distributed:
         groups wait for operations in progress, until they fail or time out, in a thread of their own."""
         made, self.made = [self.made], None
         if self.way == "nccl":
-            with contextlib.suppress(RuntimeError):  # it was aborted already
-                made[0].abort()
+            abort(made[0])
         else:
             threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
 
