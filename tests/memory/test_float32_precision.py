@@ -68,6 +68,7 @@ def test_each_product_runs_in_the_precision_of_its_line(seen: list) -> None:
     assert torch.get_float32_matmul_precision() == HIGHEST
 
 
+@pytest.mark.default("GT_TRACE")
 def test_two_clients_of_one_worker_have_each_their_own(seen: list) -> None:
     with cluster(1, "pytorch") as c:
         first, second = HERE.scope, Scope(c.session())
@@ -85,6 +86,7 @@ def test_two_clients_of_one_worker_have_each_their_own(seen: list) -> None:
         assert c.workers[0].stats()["traces"]["calls"] > 20  # alternating settings do not keep traces from being found
 
 
+@pytest.mark.default("GT_TRACE")
 def test_a_captured_function_follows_the_setting(seen: list) -> None:
     with cluster(1, "pytorch"):
         step = gt.compile(lambda x: ((x @ x).relu() + 1.0).sum() * 0.5)

@@ -73,6 +73,7 @@ def test_updates_and_clipping_of_many_shapes_are_pytorchs(engine: str, workers: 
         close(gt.stack(norms), torch.stack(wanted), "norms", 2e-5, 2e-5)
 
 
+@pytest.mark.default("GT_TRACE")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_step_of_forty_parameters_is_a_few_instructions_and_replays(workers: int) -> None:
     with cluster(workers, "numpy") as c:
@@ -99,6 +100,7 @@ def test_a_step_of_forty_parameters_is_a_few_instructions_and_replays(workers: i
         assert c.sessions[0].tracer.hits > 3 and c.sessions[0].tracer.saved > 40 * 3  # type: ignore[union-attr]
 
 
+@pytest.mark.default("GT_TRACE")
 def test_an_overwritten_value_is_freed_after_its_own_update() -> None:
     sent: list[tuple] = []
     with cluster(1, "numpy") as c:

@@ -74,6 +74,7 @@ def test_hostile_messages_of_one_user_leave_another_s_values_alone() -> None:
                 worker.spaces.pop("bob", None)
 
 
+@pytest.mark.default("GT_TRACE")
 def test_ids_kinds_programs_signals_and_configurations_are_each_client_s_own() -> None:
     """Two users whose sessions give the same numbers and names, step by step in turns, to other tensors, ops and settings."""
     held: list[list[gt.Tensor]] = [[], []]
