@@ -110,8 +110,9 @@ def ppo(at: Setting) -> Steps:
 
 
 READS = "a read waits for three processes; eager computes in the caller's own, policy's step in less time than one such wait"
+TURNS = "client and worker take turns in 17 reads, and a load takes the client 18 us where eager's takes 8"
 LOOPS = {
     "policy": Loop(policy, steps=200, reads=1, why_on_gpu=READS, why_on_cpu=READS),
     # another action changes all later states
-    "ppo": Loop(ppo, steps=4, compare=2, tolerance=2e-2, reads=17, why_on_gpu=READS, why_on_cpu=READS),
+    "ppo": Loop(ppo, steps=4, compare=2, tolerance=2e-2, reads=17, why_on_gpu=READS, why_on_cpu=TURNS),
 }

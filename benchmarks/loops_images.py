@@ -240,7 +240,7 @@ def diffusion(at: Setting) -> Steps:
 
 # benchmarks/results/README.md has the profiles
 AFTER_READS = "after a read, every fifth step, graphs of early and of whole calls copy parameters and state for 1 ms"
-CALLS = "two thirds of the worker's time are the 40 calls of oneDNN's convolutions that eager makes, too"
+CALLS = "most of the worker's time are calls of oneDNN's convolutions, which eager makes, too, and on two threads"
 LOOPS = {
     # batch norm multiplies roundings
     "resnet18": Loop(resnet_loop, tolerance=5e-2, compare=1, why_on_gpu=AFTER_READS, why_on_cpu=CALLS),
