@@ -24,6 +24,7 @@ class RefusedKind:
     limits: tuple = ()
     kinds: dict[int, Any] = {}
     large = False
+    needs = 0, 0, False  # as that of Ready
 
     def __init__(self, what: str, wrong: Exception, result_count: int, dies: tuple[int, ...] = ()) -> None:
         self.title, self.wrong, self.result_count, self.dies = what, wrong, result_count, dies

@@ -15,7 +15,7 @@ import gt
 from gt import environment
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session
-from gt.errors import OutOfMemory
+from gt.errors import GTError, OutOfMemory
 from gt.testing import Cluster, cluster
 from gt.worker.client_values import Moved
 
@@ -243,3 +243,22 @@ def test_a_kernel_that_the_device_has_no_room_for_is_tried_again(engine: str) ->
         with client(other), pytest.raises(OutOfMemory, match="CUDA out of memory"):
             gt.ones(512, 512).sum().item()
         del first
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_kind_that_cannot_be_prepared_fails_for_its_user_alone(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with full_device(engine, 320 * KB) as made:
+        worker, other, kept = made.workers[0], made.session(), tensors(1.0, 1)
+        kernel = worker.engine.kernel
+
+        def all_but_one(kind: Any) -> Any:
+            if kind.row.name == "tanh":
+                raise NotImplementedError
+            return kernel(kind)
+
+        monkeypatch.setattr(worker.engine, "kernel", all_but_one)
+        with client(other):
+            with pytest.raises(GTError, match="cannot be prepared on this worker"):
+                tensors(10.0, 1)[0].tanh().numpy()
+            assert sums(tensors(20.0, 1)) == [20.0]
+        assert sums(kept) == [1.0]
