@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gt.program.code import Form
 from gt.worker.engine.torch.cuda_graph import Graph
@@ -160,3 +163,155 @@ def test_inputs_that_lie_in_the_buffers_of_one_another_are_exchanged() -> None:
     made.call(10, 1, 2)
     made.call(20, 11, 10)  # in the other order than those before
     made.check()
+
+
+class PythonGraph(Graph):
+    """A graph whose captures are replayed in Python. Its function writes over inputs as fused updates do."""
+
+    def _recorded(self) -> GraphRecording:
+        assert self.captured is not None
+        before = [a.clone() for a in self.statics]
+        results = self._settle(list(self.captured(*self.statics)))
+        for a, value in zip(self.statics, before):  # a capture executes nothing
+            a.copy_(value)
+        return GraphRecording(SimpleNamespace(replay=lambda: self.replay(results)), results)
+
+    def replay(self, results: list[torch.Tensor]) -> None:
+        assert self.function is not None
+        made = self.function(*self.statics)
+        for buffer, value in zip(results, [m if any(m is s for s in self.statics) else m.clone() for m in made]):
+            if value is not buffer:
+                buffer.copy_(value)
+
+
+def whole(p: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = p * x
+    return p.add_(x), y
+
+
+def update(p: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (p.sub_(g),)
+
+
+def first(p: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return p * x, p + x
+
+
+# By name: function, the same on numbers, whether the first input ends with a call, and whether its first result is a parameter
+PARTS: dict[str, tuple[Callable[..., tuple], Callable[..., tuple], bool]] = {
+    "whole": (whole, lambda p, x: (p + x, p * x), True),
+    "update": (update, lambda p, g: (p - g,), True),
+    "first": (first, lambda p, x: (p * x, p + x), False),
+}
+
+
+class Family:
+    """The graphs of a step: as a whole, and of its parts. Any parameter alive is the input of a call."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        for name, made in (("current_stream", lambda: stream), ("stream", lambda other: nullcontext())):
+            monkeypatch.setattr(torch.cuda, name, made)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda at: None)
+        engine = SimpleNamespace(
+            graphs=set(), clock=float, at=torch.device("cpu"), streams=SimpleNamespace(pair=lambda: (stream, stream))
+        )
+        self.graphs: dict[str, PythonGraph] = {}
+        for name, (function, plain, dies) in PARTS.items():
+            form = Form.of_call(len(plain(0, 0)), 2, 0)
+            update = SimpleNamespace(op=SimpleNamespace(updates=dies))
+            program = SimpleNamespace(
+                inputs=2, encoding=form, dies=(form.at(0),) * dies, kinds={}, tell=lambda *told: None, give_up=pytest.fail,
+                program=SimpleNamespace(dying=(0,) * dies, instructions=(update,)), function=None,
+            )  # fmt: skip
+            self.graphs[name] = PythonGraph(program, engine)
+            self.graphs[name].function = function
+        self.table = {1: torch.full((2,), 3.0)}
+        self.right, self.parameters, self.last = {1: 3.0}, [1], 1
+
+    def call(self, name: str, p: int, x: float) -> None:
+        """A call with this parameter and a fresh number, by the graph or, until it is hot, without."""
+        graph, (_, plain, dies) = self.graphs[name], PARTS[name]
+        given = self.last = self.last + 1
+        self.table[given] = torch.full((2,), x)
+        want = plain(self.right[p], x)
+        ids = [self.last + 1 + i for i in range(len(want))]
+        self.last = ids[-1]
+        if not graph.run(self.table, (9, *ids, p, given)):
+            self.table |= {id: torch.full((2,), value) for id, value in zip(ids, want)}
+            if dies:
+                del self.table[p]
+        del self.table[given]
+        if dies:
+            del self.right[p]
+            self.parameters = [*[q for q in self.parameters if q != p], ids[0]]
+        self.right |= dict(zip(ids, want))
+
+    def free(self, id: int) -> None:
+        del self.table[id], self.right[id]
+        self.parameters = [p for p in self.parameters if p != id]
+
+    def check(self) -> None:
+        assert {id: a.tolist() for id, a in self.table.items()} == {id: [v, v] for id, v in self.right.items()}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_graphs_that_share_buffers_keep_all_values(monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
+    made = Family(monkeypatch)
+    for name in ("whole", "whole", "first", "update") * data.draw(st.integers(0, 6)):  # until some have buffers in common
+        made.call(name, made.parameters[0], 0.5)
+    for _ in range(data.draw(st.integers(4, 20))):
+        name = data.draw(st.sampled_from([*PARTS, "again", "free", "release"]))
+        if name == "free" and len(made.parameters) > 1:
+            made.free(data.draw(st.sampled_from([id for id in made.right if made.parameters != [id]])))
+        elif name == "again":  # a second parameter
+            made.last += 1
+            made.table[made.last], made.right[made.last] = torch.full((2,), 5.0), 5.0
+            made.parameters.append(made.last)
+        elif name == "release":
+            made.graphs[data.draw(st.sampled_from(list(PARTS)))].release()
+        elif name in PARTS:
+            made.call(name, data.draw(st.sampled_from(made.parameters)), data.draw(st.sampled_from([0.5, 1.0, -2.0])))
+        made.check()
+
+
+def test_a_step_that_is_sometimes_called_early_copies_no_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, copied = Family(monkeypatch), []
+    copy_in = Graph._copy_in
+
+    def counted(graph: Graph, arrays: list[torch.Tensor]) -> None:
+        copied.extend(i for i, (a, buffer) in enumerate(zip(arrays, graph.statics)) if a is not buffer)
+        copy_in(graph, arrays)
+
+    monkeypatch.setattr(Graph, "_copy_in", counted)
+
+    def step(*names: str) -> None:
+        for name in names:
+            made.call(name, made.parameters[0], 0.5)
+            for id in [id for id in made.right if id not in made.parameters]:
+                made.free(id)
+        made.check()
+
+    for _ in range(8):
+        step("whole", "whole", "first", "update")
+    copied.clear()
+    for _ in range(8):
+        step("whole", "whole", "first", "update")
+    assert copied.count(1) == 32 and 0 not in copied, "the batch alone"
+    assert made.table[made.parameters[0]] is made.graphs["whole"].statics[0] is made.graphs["update"].statics[0]
+
+
+def test_values_in_shared_buffers_outlive_the_graph_that_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Family(monkeypatch)
+    for name in ("whole", "whole", "first", "update") * 6 + ("whole",):
+        made.call(name, made.parameters[0], 0.5)
+    assert made.graphs["whole"].statics[0] is made.graphs["update"].statics[0] is made.table[made.parameters[0]]
+    made.graphs["whole"].release()
+    made.table[900], made.right[900] = torch.full((2,), 5.0), 5.0
+    for _ in range(6):
+        made.parameters.append(900)
+        made.call("update", 900, 1.0)
+        made.check()
+        made.right[900] = made.right.pop(made.parameters[-1])
+        made.table[900] = made.table.pop(made.parameters.pop())

@@ -7,6 +7,7 @@ one are copied away."""
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import is_, itemgetter
@@ -25,8 +26,9 @@ from gt.worker.engine.torch.graph_images import images_last, is_packed, layout, 
 from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.lists import alike, of_list
-from gt.worker.engine.torch.recordings import GraphRecording, copy, lent
+from gt.worker.engine.torch.recordings import GraphRecording, copy
 from gt.worker.engine.torch.result_events import ResultEvents
+from gt.worker.engine.torch.shared_buffers import buffer_of, let_go, lies_elsewhere, note_updates, spare_others, unchanged
 from gt.worker.engine.torch.side_stream import SideStream, constant
 from gt.worker.programs.codegen import NONE, KernelTable, straight_line
 from gt.worker.programs.passes.constants import fold_constants
@@ -46,6 +48,7 @@ class Graph:
     """`program` is the worker's Executable."""
 
     may_repeat = True  # whether a second recording may be made without a word to other workers
+    shares = True  # whether it may use buffers of other graphs
 
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
@@ -60,6 +63,8 @@ class Graph:
         self.twice = True  # whether a second recording may be made
         self.seen: list[ref[torch.Tensor]] = []  # the arrays of the call before: to hold them would double a client's memory
         self.fixed = [True] * program.inputs  # inputs that were the same array each time
+        self.loose: set[int] = set()  # inputs that were the same array for a time only
+        self.kin: set[Graph] = set()  # graphs that write some of the same buffers
         self.links: dict[int, int] = {}  # input <- result of the call before
         self.before: dict[int, int] = {}  # id -> result, of the call before
         self.function: Callable[..., tuple] | None = None  # the function to record, if one is given
@@ -78,7 +83,7 @@ class Graph:
             self._watch(table, ids, ins[encoding.results])
             self.rises.see(numbers)
             self.calls += 1
-            if self.calls <= HOT:
+            if self.calls <= HOT + self.reads_only():
                 return False
             try:
                 self._capture([table[i] for i in ids], numbers)
@@ -91,6 +96,11 @@ class Graph:
             self.checked = self.captures
             (self._check if checking.wanted() else self._replay)(table, ins, ids, numbers)
         return True
+
+    def reads_only(self) -> bool:
+        """Whether it updates nothing, as the part of a step that is called early: it is captured behind the part with the
+        updates, whose buffers it reads where they lie."""
+        return not any(ins.op.updates for ins in self.program.program.instructions)
 
     def _not_captured(self, refused: RuntimeError) -> None:
         """A capture failed. The straight-line function needs less memory: after an out-of-memory error, try again later."""
@@ -119,7 +129,7 @@ class Graph:
         if self.seen:
             self.fixed = [f and a is seen() for f, a, seen in zip(self.fixed, arrays, self.seen)]
             self.links |= {i: self.before[id] for i, id in enumerate(ids) if id in self.before}
-        self.seen = [ref(a) for a in arrays] if self.calls < HOT else []
+        self.seen = [ref(a) for a in arrays] if self.calls < HOT + self.reads_only() else []
         self.before = {id: j for j, id in enumerate(results)}
 
     def _capture(self, arrays: list[torch.Tensor], numbers: tuple) -> None:
@@ -133,9 +143,12 @@ class Graph:
         self.recordings, self.next, self.kept = [], 0, 0  # if this capture fails, there is no graph
         program = self.program
         dies = set(program.program.dying)
-        self.fixed = [f and i not in dies for i, f in enumerate(self.fixed)]
-        last = images_last(program.program, self.engine.at)
-        self.statics = [a if f else lent(a, layout(i in last)) for i, (a, f) in enumerate(zip(arrays, self.fixed), 1)]
+        self.fixed = [(f or lies_elsewhere(self, i, a)) and i not in dies for i, (f, a) in enumerate(zip(self.fixed, arrays))]
+        last, times = images_last(program.program, self.engine.at), Counter(map(id, arrays))
+        self.statics = [
+            a if f else buffer_of(self, a, layout(i in last), i - 1 in dies and times[id(a)] == 1)
+            for i, (a, f) in enumerate(zip(arrays, self.fixed), 1)
+        ]
         given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at, self.rises.each)
         given.give(numbers)
         self.events = ResultEvents()
@@ -144,7 +157,7 @@ class Graph:
         )
         stream = self.engine.streams.pair()[0]
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), unchanged(self, arrays):
             self.captured(*self.statics, *given.holes)
         torch.cuda.current_stream().wait_stream(stream)
         self.seconds += self.engine.clock() - began
@@ -154,6 +167,7 @@ class Graph:
         self.recordings = [self._recorded()]
         self.twice = self.may_repeat and self.kept + sum(r.nbytes for r in self.recordings[0].results) <= TWICE
         self.captured = self.captured if self.twice else None
+        note_updates(self)
 
     def _recorded(self) -> GraphRecording:
         """One capture; nothing is executed."""
@@ -175,8 +189,13 @@ class Graph:
         return GraphRecording(graph, results, early)
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The buffer of each result: that of the input which it becomes in the next call, or its own."""
+        """The buffer of each result: that of the input which it becomes in the next call, or its own. A value that ends with
+        the call may be updated where it lies."""
         owned = {s.untyped_storage().data_ptr() for s in self.statics}
+        updated = {id(self.statics[i]): i for i in self.program.program.dying if i not in self.links and not self.fixed[i]}
+        for j, m in enumerate(made):
+            if (i := updated.pop(id(m), None)) is not None and j not in self.links.values():
+                self.links[i] = j
         home = {j: self.statics[i] for i, j in self.links.items() if not self.fixed[i]}
         for j, m in enumerate(made):
             if m is not home.get(j) and (m.untyped_storage().data_ptr() in owned or not is_packed(m)):
@@ -198,7 +217,7 @@ class Graph:
             self._check_fixed(arrays, table, numbers)
         dying = set(self.ends(ins))
         recording = self._free_recording(table, dying)  # first: where there is no room, the call can be made again
-        self._spare_others(recording, table, dying)
+        spare_others(self, recording, table, dying)
         for id in dying:
             del table[id]
         if not there:
@@ -209,7 +228,7 @@ class Graph:
         self.numbers.advance()
         self.runs += 1
         table.update(by_result(ins, recording.results))
-        recording.lent = ins[self.program.encoding.results]
+        recording.lent, recording.let_go = ins[self.program.encoding.results], False
         return recording
 
     def _check_fixed(self, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
@@ -240,14 +259,6 @@ class Graph:
         self.next = (self.next + 1) % len(self.recordings)
         return recording
 
-    def _spare_others(self, recording: GraphRecording, table: dict[int, Any], dying: set[int]) -> None:
-        """Copy results of the other recording away that someone holds: the buffers of inputs are the same in both."""
-        for other in self.recordings:
-            if other is not recording:
-                shared = [j for j in other.held(table, dying) if other.results[j] is recording.results[j]]
-                if shared:
-                    other.copy_away(table, shared)
-
     def _record_again(self) -> GraphRecording | None:
         try:
             return self._recorded()
@@ -261,25 +272,28 @@ class Graph:
         """An input that was always the same array has changed: capture again, with a buffer for it."""
         while self.recordings:
             self.recordings.pop().clone_lent(table, arrays)
+        let_go(self)
         self.fixed[input] = False
+        self.loose.add(input)
         self.varied += 1
         if self.varied >= TRIES:
-            self.fixed = [False] * len(self.fixed)
+            self.fixed, self.loose = [False] * len(self.fixed), set(range(len(self.fixed)))
         self._capture(arrays, numbers)
 
     def release(self) -> bool:
         """Drop the graph and its buffers, so that clients' tensors in them can be moved; after some calls it is captured again.
         Returns whether there was a graph."""
-        held = bool(self.recordings or self.statics)
+        held, kin, self.kin = bool(self.recordings or self.statics), self.kin, set()
         if held:
             torch.cuda.synchronize(self.engine.at)  # it may be running
         for recording in self.recordings:
             recording.give_up()
-        for buffer in self.statics:
-            buffer.lent = False  # type: ignore[attr-defined]
+        let_go(self)
         self.recordings, self.next, self.statics, self.seen, self.before, self.captured = [], 0, [], [], {}, None
         self.fixed = [True] * self.program.inputs
         self.calls = self.kept = 0  # a client that is moved out in every turn must not capture in every turn
+        for graph in kin:  # which would no longer know of this one's results in their buffers
+            graph.release()
         return held
 
     def held(self) -> list[torch.Tensor]:

@@ -18,7 +18,7 @@ MOST = 8  # captures of one trace
 class GroupGraph(Graph):
     """`program` is the worker's ShardedTrace."""
 
-    may_repeat = False
+    may_repeat = shares = False
 
     def __init__(self, program: Any, engine: Any, collectives: GroupPeers, group: tuple[int, ...]) -> None:
         super().__init__(program, engine)

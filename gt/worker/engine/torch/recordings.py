@@ -17,6 +17,7 @@ class GraphRecording:
         self.graph, self.results = graph, results
         self.events = [event for _, event in early]  # all that the graph records: they must live as long as it does
         self.lent: Sequence[Any] = [None] * len(results)  # the tensor that lies in each buffer
+        self.let_go = True  # whether nobody holds a result of its last replay any more
         self.copies: dict[int, torch.Tensor] = {}  # by result that was held, where it was copied to,
         self.copied: dict[int, Any] = {}  # and the tensor that lies there
         for buffer in results:
