@@ -61,6 +61,7 @@ class Channel:
         self.passed: set[int] = set()  # own segments that the peer has
         self.unsaid: list[int] = []  # dropped segments that a slow peer was not told about yet
         self.maps: dict[int, mmap.mmap] = {}  # the peer's segments, by its numbers
+        self.map: Callable[[int, int], mmap.mmap] = mmap.mmap  # of a descriptor and a length
 
     # This process's segments
 
@@ -144,7 +145,7 @@ class Channel:
             sealed = fcntl.fcntl(descriptors[0], fcntl.F_GET_SEALS) & SEALS == SEALS  # raises for a file that is no memory file
             length = os.fstat(descriptors[0]).st_size
             if sealed and length + sum(map(len, self.maps.values())) <= MOST_BYTES:
-                self.maps[serial] = mmap.mmap(descriptors[0], length)
+                self.maps[serial] = self.map(descriptors[0], length)
 
     def close(self) -> None:
         self.connection.close()

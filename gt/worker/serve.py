@@ -108,12 +108,12 @@ class Shell:
     def _make_core(self, engine: Engine, batch: int, say: Callable[[str], None] | None) -> None:
         self.core = Worker(engine, self.clients.memory)
         self.core.host.limit(environment.DEVICE_MEMORY.value(), environment.HOST_MEMORY.value() or host_share(engine))
+        self.clients.memory.map = self.core.streams.maps if self.core.streams is not None else None
         self.core.flush = self._send
         self.core.more, self.core.left, self.core.clock = self._stats, self._left, time.time
         if batch > 1:
             self.core.units = Units(batch)
-        if say is not None:
-            self.core.say = say
+        self.core.say = say or self.core.say
         limit = environment.COLLECTIVE_TIMEOUT.value() or float("inf")
         self.stalls = Stalls(self.core, environment.STALL_SECONDS.value(), limit)
 

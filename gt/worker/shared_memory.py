@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,12 @@ class SharedMemory(Memory):
     def __init__(self) -> None:
         self.channels: dict[str, Channel] = {}  # of clients on this host
         self.pools: dict[str, shm.SegmentPool] = {}  # segments for each client
+        self.map: Callable[[int, int], mmap] | None = None  # maps segments of clients as the engine's device reads them
 
     def share(self, client: str, channel: Channel) -> None:
         self.drop(client)
         self.channels[client] = channel
+        channel.map = self.map or channel.map
         self.pools[client] = shm.SegmentPool(channel.drop)
 
     def load(self, client: str, place: tuple[int, int, int], nbytes: int) -> tuple[Any, bool]:

@@ -13,6 +13,7 @@ import torch
 
 from gt.worker.engine.torch.device_time import DeviceTime, OpenTurn
 from gt.worker.engine.torch.graph_numbers import SLOTS
+from gt.worker.engine.torch.pinned_maps import PinnedMaps
 
 IN_FLIGHT = 2  # most calls of programs that a client may have on the device while others wait;
 SHORT = (
@@ -80,6 +81,7 @@ class ClientStreams:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.shared, self.ordered = device, False, False
+        self.maps = PinnedMaps(device)
         self.pairs = StreamPairs(lambda priority: torch.cuda.Stream(device, priority=priority))
         self.streams: dict[str, Pair] = {}
         self.preferred: set[str] = set()  # interactive clients
