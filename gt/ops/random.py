@@ -84,18 +84,18 @@ def _kept(xp: Any, a: Any, p: Any, kept: Any) -> Any:
 
 def dropped(xp: Any, a: Any, p: Any, seed: Any, number: Any, first: int) -> Any:
     """Each element kept or dropped by the random number of its index; the elements of `a` are consecutive from `first`."""
-    count = Spec(tuple(a.shape)).numel
+    count = math.prod(a.shape)
     kept = xp.bernoulli(seed, number, first, count, round(p * (1 << 16)))
     return _kept(xp, a, p, xp.reshape(kept, tuple(a.shape)))
 
 
 def _piece(xp: Any, draw: Callable[[int, int], Any], shape: Shape, whole: Shape, start: Shape) -> Any:
     """The draws `draw(first, count)` for the elements of this piece, by their index in the whole tensor."""
-    if not Spec(shape).numel:
+    if not math.prod(shape):
         return xp.reshape(draw(0, 1)[:0], shape)
     if not shape:
         return xp.reshape(draw(0, 1), ())
-    row = Spec(whole[1:]).numel
+    row = math.prod(whole[1:])
     if tuple(shape[1:]) == tuple(whole[1:]):
         return xp.reshape(draw(start[0] * row, shape[0] * row), shape)
     inner = tuple(slice(s, s + d) for s, d in zip(start[1:], shape[1:]))
@@ -132,8 +132,8 @@ op("integers", kernel=_integers, tries=(((7, 1, -2, 9), {**PIECE, "dtype": I64})
 def _dropout(xp, a, p, seed, number, *, whole, start):
     """Each element is kept or dropped by the random number of its index in the whole tensor."""
     shape = tuple(a.shape)
-    if shape and shape[1:] == tuple(whole[1:]) and Spec(shape).numel:
-        return xp.dropped(a, p, seed, number, start[0] * Spec(shape[1:]).numel)
+    if shape and shape[1:] == tuple(whole[1:]) and math.prod(shape):
+        return xp.dropped(a, p, seed, number, start[0] * math.prod(shape[1:]))
     least = round(p * (1 << 16))
     return _kept(xp, a, p, _piece(xp, lambda at, n: xp.bernoulli(seed, number, at, n, least), shape, whole, start))
 

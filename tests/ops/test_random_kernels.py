@@ -26,7 +26,7 @@ def test_c_gives_the_same_bits_on_every_processor() -> None:
 
 
 @pytest.mark.skipif(philox.NATIVE is None, reason="built without a compiler, or GT_NATIVE=0")
-@pytest.mark.parametrize("first, count", [(0, 1), (3, 2000), (4097, 5001), (5, 3 * philox.NATIVE_SHARE)])
+@pytest.mark.parametrize("first, count", [(0, 1), (3, 2000), (4097, 5001), (2**34 - 1001, 5001), (5, 3 * philox.NATIVE_SHARE)])
 def test_c_gives_the_bits_of_numpy(first: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(count)
     for seed, number in SEEDS:

@@ -8,8 +8,11 @@
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#include <immintrin.h>
+#define X86 1
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
+#define X86 0
 #define CLONES
 #endif
 
@@ -24,6 +27,13 @@ typedef struct {
     float scale;
 } Draw;
 
+/* The words of the counters of a block: those of one position in an array, so that a vector holds one position of many counters.
+   Vectors fill their last place beyond the counters that were asked for. */
+typedef struct {
+    uint32_t of[4][COUNTERS];
+} __attribute__((aligned(64))) Words;
+
+#define TEN(STEP) STEP STEP STEP STEP STEP STEP STEP STEP STEP STEP
 #define ROUND                                                                                              \
     {                                                                                                      \
         uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;                        \
@@ -35,25 +45,75 @@ typedef struct {
         k1 += 0xBB67AE85u;                                                                                 \
     }
 
-/* The words of n counters, one counter after another. */
-CLONES static void make_words(const Draw *draw, uint64_t counter, int n, uint32_t *restrict words) {
-    uint32_t part[4][COUNTERS];
+static void any_words(const Draw *draw, uint64_t counter, int n, Words *words) {
     uint32_t low = (uint32_t)counter, high = (uint32_t)(counter >> 32);
     for (int i = 0; i < n; i++) {
         uint32_t c0 = low + (uint32_t)i, c1 = high + (c0 < low);
         uint32_t c2 = (uint32_t)draw->number, c3 = (uint32_t)(draw->number >> 32);
         uint32_t k0 = (uint32_t)draw->seed, k1 = (uint32_t)(draw->seed >> 32);
-        ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND ROUND
-        part[0][i] = c0;
-        part[1][i] = c1;
-        part[2][i] = c2;
-        part[3][i] = c3;
+        TEN(ROUND)
+        words->of[0][i] = c0;
+        words->of[1][i] = c1;
+        words->of[2][i] = c2;
+        words->of[3][i] = c3;
     }
+}
+
+#if X86
+/* One instruction multiplies the lower halves of 64-bit lanes, but compilers take three for the products above. So counters are
+   in such lanes, those with even numbers (a) and with odd ones (b) in a vector each; upper halves are never read. */
+#define WIDE_ROUND(c)                                                                                      \
+    {                                                                                                      \
+        V p0 = MULTIPLY(c##0, m0), p1 = MULTIPLY(c##2, m1);                                                \
+        c##0 = (p1 >> 32) ^ c##1 ^ k0;                                                                     \
+        c##2 = (p0 >> 32) ^ c##3 ^ k1;                                                                     \
+        c##1 = p1;                                                                                         \
+        c##3 = p0;                                                                                         \
+    }
+#define BOTH_ROUNDS                                                                                        \
+    WIDE_ROUND(a)                                                                                          \
+    WIDE_ROUND(b)                                                                                          \
+    k0 += 0x9E3779B9u;                                                                                     \
+    k1 += 0xBB67AE85u;
+#define KEEP(j) *(V *)(words->of[j] + i) = (a##j & 0xFFFFFFFFu) | (b##j << 32);
+#define WIDE_WORDS(NAME, ARCH, BYTES)                                                                      \
+    __attribute__((target(ARCH))) static void NAME(const Draw *draw, uint64_t counter, int n, Words *words) { \
+        typedef uint64_t __attribute__((vector_size(BYTES), may_alias)) V;                                 \
+        V even = {0}, m0 = even + 0xD2511F53u, m1 = even + 0xCD9E8D57u;                                    \
+        for (int i = 0; i < BYTES / 8; i++) even[i] = counter + 2 * (uint64_t)i;                           \
+        for (int i = 0; i < n; i += BYTES / 4, even += BYTES / 4) {                                        \
+            V a0 = even, a1 = a0 >> 32, a2 = m0 - m0 + draw->number, a3 = a2 >> 32;                        \
+            V b0 = even + 1, b1 = b0 >> 32, b2 = a2, b3 = a3;                                              \
+            V k0 = m0 - m0 + draw->seed, k1 = k0 >> 32;                                                    \
+            TEN(BOTH_ROUNDS)                                                                               \
+            KEEP(0) KEEP(1) KEEP(2) KEEP(3)                                                                \
+        }                                                                                                  \
+    }
+#define MULTIPLY(x, y) (V) _mm512_mul_epu32((__m512i)(x), (__m512i)(y))
+WIDE_WORDS(words_of_512_bits, "arch=x86-64-v4", 64)
+#undef MULTIPLY
+#define MULTIPLY(x, y) (V) _mm256_mul_epu32((__m256i)(x), (__m256i)(y))
+WIDE_WORDS(words_of_256_bits, "arch=x86-64-v3", 32)
+
+static void make_words(const Draw *draw, uint64_t counter, int n, Words *words) {
+    if (__builtin_cpu_supports("x86-64-v4"))
+        words_of_512_bits(draw, counter, n, words);
+    else if (__builtin_cpu_supports("x86-64-v3"))
+        words_of_256_bits(draw, counter, n, words);
+    else
+        any_words(draw, counter, n, words);
+}
+#else
+#define make_words any_words
+#endif
+
+/* One counter's words after another's. */
+CLONES static void in_order(const Words *words, uint32_t *restrict out, int n) {
     for (int i = 0; i < n; i++) {
-        words[4 * i] = part[0][i];
-        words[4 * i + 1] = part[1][i];
-        words[4 * i + 2] = part[2][i];
-        words[4 * i + 3] = part[3][i];
+        out[4 * i] = words->of[0][i];
+        out[4 * i + 1] = words->of[1][i];
+        out[4 * i + 2] = words->of[2][i];
+        out[4 * i + 3] = words->of[3][i];
     }
 }
 
@@ -116,22 +176,34 @@ static inline float cosine_of_turn(float v) {
     return y;
 }
 
-CLONES static void to_normal(const uint32_t *restrict words, float *restrict out, int n) {
+static inline float normal(uint32_t word, uint32_t next) {
+    float u = (float)(int32_t)(word >> 8) * (1.0f / 16777216.0f) + 1.0f / 16777216.0f;
+    float v = (float)(int32_t)(next >> 8) * (1.0f / 16777216.0f);
+    return sqrtf(-2.0f * logarithm(u)) * cosine_of_turn(v);
+}
+
+/* Two numbers for each counter. */
+CLONES static void to_normal(const Words *words, float *restrict out, int n) {
     for (int i = 0; i < n; i++) {
-        float u = (float)(int32_t)(words[2 * i] >> 8) * (1.0f / 16777216.0f) + 1.0f / 16777216.0f;
-        float v = (float)(int32_t)(words[2 * i + 1] >> 8) * (1.0f / 16777216.0f);
-        out[i] = sqrtf(-2.0f * logarithm(u)) * cosine_of_turn(v);
+        out[2 * i] = normal(words->of[0][i], words->of[1][i]);
+        out[2 * i + 1] = normal(words->of[2][i], words->of[3][i]);
     }
 }
 
 static void fill(int distribution, const Draw *draw, uint64_t first, uint64_t count, char *out, const float *a) {
+    Words made;
     uint32_t words[4 * COUNTERS];
+    float numbers[2 * COUNTERS];
     uint64_t each = distribution == BERNOULLI || distribution == DROPOUT ? 8 : distribution == NORMAL ? 2 : 4;
     uint64_t counter = first / each, skip = first - counter * each, done = 0;
     while (done < count) {
         uint64_t left = count - done + skip, n = (left + each - 1) / each;
         n = n < COUNTERS ? n : COUNTERS;
-        make_words(draw, counter, (int)n, words);
+        make_words(draw, counter, (int)n, &made);
+        if (distribution == NORMAL)
+            to_normal(&made, numbers, (int)n);
+        else
+            in_order(&made, words, (int)n);
         uint64_t here = n * each - skip;
         here = here < count - done ? here : count - done;
         const Lane *lanes = (const Lane *)words + skip;
@@ -139,7 +211,7 @@ static void fill(int distribution, const Draw *draw, uint64_t first, uint64_t co
             case FRACTIONS: to_fractions(words + skip, (float *)out + done, (int)here); break;
             case WORDS: to_numbers(words + skip, (int64_t *)out + done, (int)here); break;
             case BERNOULLI: to_truth(lanes, (uint8_t *)out + done, (int)here, draw->least); break;
-            case NORMAL: to_normal(words + 2 * skip, (float *)out + done, (int)here); break;
+            case NORMAL: memcpy((float *)out + done, numbers + skip, here * sizeof(float)); break;
             default: drop(lanes, a + done, (float *)out + done, (int)here, draw->least, draw->scale);
         }
         counter += n;

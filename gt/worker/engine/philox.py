@@ -118,9 +118,12 @@ def _native(
 ) -> None:
     """Write `count` numbers from the number `first` on to the address `out`, elements of `size` bytes; dropout reads its input
     at the address `a`."""
-    parts = min(_threads(), max(1, count // NATIVE_SHARE))
-    edges = [count * i // parts for i in range(parts + 1)]
     seed, number = seed & 0xFFFFFFFFFFFFFFFF, number & 0xFFFFFFFFFFFFFFFF
+    if count < 2 * NATIVE_SHARE:  # too few to divide: without a question to the system for its number of cores
+        NATIVE.fill(distribution, seed, number, first, count, out, a, least, scale)
+        return
+    parts = min(_threads(), count // NATIVE_SHARE)
+    edges = [count * i // parts for i in range(parts + 1)]
 
     def fill(begin: int, end: int) -> None:
         NATIVE.fill(distribution, seed, number, first + begin, end - begin, out + begin * size, a + begin * size, least, scale)
