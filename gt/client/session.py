@@ -99,7 +99,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def _look_ahead(self, early: Early) -> None:
         """The workers are idle: send the early call of a trace that begins here, or check the next instruction."""
-        if any(ins[0] in early.begins for ins in self.code[-1:]):
+        if self.code and self.code[-1][0] in early.begins:
             early.looked = True
             self._flush((), False, False)
         elif len(self.code) < AHEAD:

@@ -121,6 +121,8 @@ class TorchNamespace:
 
     def cast(self, a: torch.Tensor, code: int) -> torch.Tensor:
         dtype = TORCH[DTYPES[code]]
+        if a.dtype is dtype:
+            return a
         if a.is_complex() and not dtype.is_complex and dtype is not torch.bool:
             a = a.real  # else PyTorch warns about the dropped imaginary part
         return a.to(dtype)
