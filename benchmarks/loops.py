@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from client_time import Alone
 from measure import interval
 
 import gt as GT
@@ -163,22 +164,37 @@ def measure(name: str, rivals: tuple[str, ...], large: bool, device: str, rounds
     return {
         "case": name, "gt": ours, "rival": best[first], "unit": "ms/step", "ratio": best[first] / ours, "rivals": best,
         "median": median, "low": low, "high": high,
-        "why": why(loop, runs["gt"], device) if best[first] < ours else "",
+        "why": why(loop, runs["gt"], device, client_ms(loop, device, large)) if best[first] < ours else "",
     }  # fmt: skip
 
 
-def why(loop: Loop, run: Steps, device: str, seconds: float = 0.5) -> str:
-    """Where GT's time goes in a loop that falls short: measured here, and by earlier profiles."""
-    client, there, steps = time.process_time(), device_seconds(), 0
+def why(loop: Loop, run: Steps, device: str, client: float, seconds: float = 0.5) -> str:
+    """Where GT's time goes in a loop that falls short: measured here (the client's milliseconds a step before), and by earlier
+    profiles."""
+    there, steps = device_seconds(), 0
     until = time.perf_counter() + seconds
     while not steps or time.perf_counter() < until:
         run(loop.steps)
         steps += loop.steps
-    client, there = time.process_time() - client, device_seconds() - there
+    there = device_seconds() - there
     known = loop.why_on_cpu if device == "cpu" else loop.why_on_gpu
-    parts = f"client {client / steps * 1e3:.2f}, worker {there / steps * 1e3:.2f} ms a step"
+    parts = f"client {client:.2f}, worker {there / steps * 1e3:.2f} ms a step"
     waits = f", {loop.reads} x {way_round():.2f} ms of waiting for a read" if loop.reads else ""
     return f"{parts}{waits}: {known or 'not looked into'}"
+
+
+def client_ms(loop: Loop, device: str, large: bool, seconds: float = 0.2) -> float:
+    """Milliseconds of the client's thread for a step, if reads are answered at once, by zeros: the time in which it spins for
+    an answer would count as its own."""
+    with Alone():
+        run = runner(loop, "gt", device, large)
+        for _ in range(8):  # until the repeat is found
+            run(loop.steps)
+        began, steps = time.thread_time(), 0
+        while time.thread_time() - began < seconds:
+            run(loop.steps)
+            steps += loop.steps
+        return (time.thread_time() - began) / steps * 1e3
 
 
 def way_round() -> float:
