@@ -22,6 +22,7 @@ RIGHT = 3  # consecutive right guesses before one is sent
 LEAST = 24  # least ops of a trace that is called early
 BETWEEN = 16  # most calls between two reads with which the first of them is sent early
 RIGHT_AFTER_WRONG = 1 << 10  # consecutive right guesses required after many wrong ones
+HELD = 0.03  # seconds for which a trace in progress is held while the workers have work
 MOST = 1 << 12  # most instructions of a batch whose results are followed
 
 SAME, FROM_FIRST, FROM_LAST = range(3)  # how an id of a call follows from earlier ones
@@ -115,6 +116,14 @@ class Early:
     def waits(self) -> bool:
         """Whether the next instruction may be the first of a trace to call early."""
         return self.idle and not self.looked and bool(self.begins)
+
+    def busy(self, in_flight: float) -> float:
+        """Seconds for which a trace in progress is better held than sent as it is, with so many seconds of work in flight by
+        estimate: the workers do not wait for it, and on CPUs their work may keep the user's thread from going on. To give up a
+        trace that was called early wastes its call; behind a read the estimate is of before."""
+        if self.sent is not None:
+            return max(HELD, in_flight)
+        return 0.0 if self.idle else min(HELD, in_flight)
 
     def read(self) -> None:
         """A read was sent. With many calls since the previous read, the workers are idle for a small part of the time, and

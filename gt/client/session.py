@@ -123,12 +123,14 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def paused(self) -> None:
         """The wake-up timer fired: if the user's threads have issued no instruction since the last time, send the buffered
-        ones. A trace that has begun is held a while longer, as it may go on."""
-        pause = self.pauses.look(self.written + len(self.code))
+        ones. A trace that has begun is held a while longer, as it may go on; a thread that waits for room issues the rest."""
+        full = self.window.waiting is not None
+        busy = self.tracer.early.busy(self.window.seconds()) if self.tracer else 0.0
+        pause = self.pauses.look(self.written + len(self.code), busy)
         if pause is not Pause.NONE:
             self.batch, self.step = BATCH, STEP
-            self._flush((), pause is Pause.LONG, False)
-        if self.buffered():
+            self._flush((), pause is Pause.LONG and not full, False)
+        if self.buffered() and not full:
             self.link.wake()
 
     def buffered(self) -> bool:
@@ -201,6 +203,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                     break
                 self.window.waiting = reply
             self.link.wait(reply, None)
+        if self.buffered():
+            self.link.wake()  # the timer is not set again while a thread waits
 
     def _await_bytes(self, nbytes: int) -> None:
         """Wait until this many more bytes may be in flight."""

@@ -11,6 +11,7 @@ import threading
 from enum import Enum
 
 PATIENCE = 3  # looks without progress after which a trace in progress is given up
+LOOK = 1e-3  # seconds from look to look, about
 
 
 class Background(Enum):
@@ -144,9 +145,10 @@ class Pauses:
     def __init__(self) -> None:
         self._written = self._looks = 0
 
-    def look(self, written: int) -> Pause:
+    def look(self, written: int, busy: float = 0.0) -> Pause:
+        """`busy`: seconds for which a trace in progress is held in any case."""
         self._looks = self._looks + 1 if written == self._written else 0
         self._written = written
         if not self._looks:
             return Pause.NONE
-        return Pause.LONG if self._looks >= PATIENCE else Pause.SHORT
+        return Pause.LONG if self._looks >= max(PATIENCE, busy / LOOK) else Pause.SHORT
