@@ -15,6 +15,7 @@ from typing import Any
 
 from gt.transport.addresses import NAMES
 from gt.transport.auth import NO_KEYS, Keys
+from gt.transport.debug_output import show
 
 
 def follow_parent(last: Callable[[], None] = lambda: None) -> None:
@@ -54,6 +55,25 @@ def end_when_told() -> Callable[[], bool]:
     others, sys.unraisablehook = sys.unraisablehook, lost
     signal.signal(signal.SIGTERM, end)
     return lambda: bool(told)
+
+
+def end_within(seconds: float, name: str) -> None:
+    """End this process so many seconds after SIGTERM at the latest, also where its main thread never comes back from a library
+    and so never sees the signal. The library must not hold Python's lock meanwhile, as none does that waits for a device."""
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # a child's signals are not this process's
+
+    def watch() -> None:
+        while signal.SIGTERM not in os.read(told, 1):
+            pass
+        time.sleep(seconds)
+        show(f"{name}: it ends, as it did not within {seconds:g} s of SIGTERM")
+        NAMES.remove()
+        os._exit(3)
+
+    threading.Thread(target=watch, name="gt-end", daemon=True).start()
 
 
 def drain_when_told(drain: Callable[[], None]) -> None:

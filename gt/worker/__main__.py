@@ -10,7 +10,7 @@ from typing import Any
 
 from gt import environment
 from gt.clusters import ranks
-from gt.launch import end_when_told, follow_parent
+from gt.launch import end_when_told, end_within, follow_parent
 from gt.lazy_import import LazyImport
 
 process = LazyImport("gt.worker.process")  # loaded after the process's settings, and not for `gt --help`
@@ -21,6 +21,8 @@ FALLBACKS = (
     "backends to use, in this order, if the backend is not available, such as cpp,numpy "
     "(GT_FALLBACK_BACKENDS, or fallback_backends: in GT_CONFIG)"
 )
+
+AFTER_DRAIN = 8.0  # seconds after GT_DRAIN to send the last answers (`serve.LINGER`) and end
 
 
 def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -82,6 +84,7 @@ def work(args: argparse.Namespace) -> int:
     if args.auto or args.follow:
         follow_parent()
     told = end_when_told()
+    end_within(environment.DRAIN.value() + AFTER_DRAIN, "gt-worker")
     keep_freed_memory()
     return int(process.run(args, told))
 

@@ -163,7 +163,7 @@ def leave() -> None:
     """Exit at once if Python's exit would wait for a compilation, or might for NCCL."""
     compiler = sys.modules.get("gt.worker.engine.torch.inductor")
     transport = sys.modules.get("gt.worker.collectives.torch_transport")
-    if compiler is not None and compiler.busy() or transport is not None and transport.ABORTED.is_set():
+    if compiler is not None and compiler.busy() or transport is not None and transport.USED.is_set():
         NAMES.remove()
         sys.stdout.flush()
         sys.stderr.flush()

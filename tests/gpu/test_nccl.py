@@ -81,6 +81,8 @@ except gt.errors.GTError as lost:
 """
 )
 
+ALONE = "import sys, gt; gt.connect(sys.argv[1]); print((gt.ones(8, 8) @ gt.ones(8, 8)).sum().item())"
+
 
 @contextmanager
 def nccl_workers(monkeypatch: pytest.MonkeyPatch, **env: str) -> Iterator[tuple[Any, str, list[subprocess.Popen]]]:
@@ -98,11 +100,19 @@ def nccl_workers(monkeypatch: pytest.MonkeyPatch, **env: str) -> Iterator[tuple[
     finally:
         for process in started:
             process.terminate()
-        for process in started:
-            try:
-                print(process.communicate(timeout=30)[1][-3000:])
-            finally:
-                process.kill()
+        late = [process.args for process in started if not ended(process)]
+        assert not late, f"they did not end within 30 s of SIGTERM: {late}"
+
+
+def ended(process: subprocess.Popen) -> bool:
+    """Whether a process ends by itself; prints the end of its standard error."""
+    try:
+        print(process.communicate(timeout=30)[1][-3000:])
+    except subprocess.TimeoutExpired:
+        process.kill()
+        print(process.communicate()[1][-3000:])
+        return False
+    return True
 
 
 def ran(program: str, address: str, **env: str) -> str:
@@ -133,3 +143,6 @@ def test_a_worker_that_dies_while_graphs_run_is_reported_and_not_waited_for(monk
             assert client.communicate(timeout=60)[0] == "WorkerLost\n"
         finally:
             client.kill()
+        assert ran(ALONE, address) == "512.0\n"  # the survivor serves others,
+        assert started[1].poll() is None
+    assert started[1].returncode == 0  # and ends when it is told to

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,6 +111,24 @@ def test_the_fuzzer_notices_objects_that_are_kept(sessions: list[list[m.Message]
     monkeypatch.setattr(Stream, "run", lambda self, client, batch: kept.append([batch]) or run(self, client, batch))
     with pytest.raises(AssertionError, match="objects more than at the start"):
         Fuzz(1, 2, sessions=sessions).run(1_000)
+
+
+def test_objects_of_a_compilation_under_way_are_not_the_messages_doing(
+    sessions: list[list[m.Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Any] = []
+    running = threading.Event()
+
+    def compile_all() -> None:
+        running.wait(1)
+        kept.extend([] for _ in range(2 * fuzz.GROWTH))
+
+    thread = threading.Thread(target=compile_all)
+    thread.start()
+    monkeypatch.setitem(sys.modules, "gt.worker.engine.torch.inductor", SimpleNamespace(join=thread.join))
+    hostile = Fuzz(1, 2, sessions=sessions)
+    running.set()
+    assert hostile.run(500) == 500 and len(kept) == 2 * fuzz.GROWTH
 
 
 def test_stretches_that_no_dispatcher_would_write_harm_no_worker(sessions: list[list[m.Message]]) -> None:

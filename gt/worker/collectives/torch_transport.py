@@ -7,9 +7,10 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -36,18 +37,47 @@ OPS: dict[str, Any] = {
 
 
 ABORT = 30.0  # seconds that NCCL may take to abort a group: it takes a tenth of one
-ABORTED = threading.Event()  # a group was: at a regular exit of the process NCCL may wait forever
+POLL = 0.001  # seconds between two looks at whether the device has ended a graph
+USED = threading.Event()  # NCCL was: at a regular exit of the process it may wait forever, for a lost member or a CUDA graph
+# The dispatcher tells of a lost worker, and the others go on. By default PyTorch's watchdog, where it sees the loss first,
+# sleeps for a minute with a lock that every collective needs, and then ends the process.
+UNWATCHED = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
+}
 
 
-def abort(group: Any) -> None:
-    """Abort a group of NCCL, or end this process, which could serve nobody any more."""
-    ABORTED.set()
+class CapturedCollectives(Protocol):
+    """A CUDA graph with kernels of a group in it."""
+
+    def running(self) -> bool:
+        """Whether the device has not ended it; asked without waiting for the device."""
+
+    def drop(self) -> None: ...
+
+
+def abort(group: Any, graphs: Iterable[CapturedCollectives]) -> None:
+    """Abort a group of NCCL, or end this process, which could serve nobody any more. An abort ends the group's kernels, then
+    waits until no CUDA graph has any, so a thread makes it, while this one drops the graphs as soon as the device has ended
+    them. It makes no call before that could wait for the device: CUDA might keep the abort waiting behind it."""
     deadline = threading.Timer(ABORT, _end_process)
     deadline.daemon = True
     deadline.start()
+    aborting = threading.Thread(target=_aborted, args=(group,), name="gt-group-end", daemon=True)
+    aborting.start()
+    pause = threading.Event()
+    for graph in graphs:
+        while graph.running():
+            pause.wait(POLL)
+        graph.drop()
+    aborting.join()
+    deadline.cancel()
+
+
+def _aborted(group: Any) -> None:
     with contextlib.suppress(RuntimeError):  # it was aborted already
         group.abort()
-    deadline.cancel()
 
 
 def _end_process() -> None:
@@ -73,6 +103,9 @@ class Distributed:
 
     def __init__(self, made: Any, way: str, waker: Callable[[], None]) -> None:
         self.made, self.way, self.waker = made, way, waker
+        self.graphs: WeakSet[Any] = WeakSet()  # CUDA graphs with kernels of the group (CapturedCollectives)
+        if way == "nccl":
+            USED.set()
 
     def reduce(self, whole: torch.Tensor, how: str) -> Work:
         options = dist.AllreduceOptions()
@@ -101,11 +134,11 @@ class Distributed:
 
     def end(self) -> None:
         """Abort the group. Only NCCL can at once: its kernels, those of CUDA graphs too, spin until their communicator is
-        aborted, so it is aborted before this thread launches anything else, or the two would wait for one another. Other
-        groups wait for operations in progress, until they fail or time out, in a thread of their own."""
+        aborted, so it is aborted before this thread launches anything else. Other groups wait for operations in progress, until
+        they fail or time out, in a thread of their own."""
         made, self.made = [self.made], None
         if self.way == "nccl":
-            abort(made[0])
+            abort(made[0], list(self.graphs))
         else:
             threading.Thread(target=made.clear, name="gt-group-end", daemon=True).start()
 
@@ -124,7 +157,7 @@ class RecordedCollectives:
 
     def __init__(self, engine: Engine, worker: int, group: Distributed) -> None:
         self.worker, self.arrays = worker, TorchArrays(engine, True, False)
-        self.transport = Distributed(group.made, "recorded", group.waker)
+        self.transport, self.graphs = Distributed(group.made, "recorded", group.waker), group.graphs
 
     def __call__(self, kind: Kind) -> Callable[..., Any]:
         part = Part(kind, self.worker, self.arrays, self.transport)
@@ -172,6 +205,7 @@ def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
 def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
     if host.startswith("127."):
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # on one host, listen on the loopback interface only
+    os.environ.update(UNWATCHED)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = patience()
     group = dist.ProcessGroupNCCL(store, rank, size, options)

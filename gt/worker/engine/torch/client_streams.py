@@ -122,6 +122,11 @@ class ClientStreams:
             found = self.streams[self.current] = self.pairs.take(HIGH if self.current in self.preferred else 0)
         return found
 
+    def running(self, client: str) -> bool:
+        """Whether the device has work of this client; asked without waiting for the device."""
+        pair = self.streams.get(client)
+        return pair is not None and not pair[0].query()
+
     def forget(self, client: str) -> None:
         """Forget a departed client; its memory is reused after its kernels have run."""
         if (pair := self.streams.pop(client, None)) is not None:

@@ -283,9 +283,14 @@ class Graph:
     def release(self) -> bool:
         """Drop the graph and its buffers, so that clients' tensors in them can be moved; after some calls it is captured again.
         Returns whether there was a graph."""
-        held, kin, self.kin = bool(self.recordings or self.statics), self.kin, set()
-        if held:
+        if held := bool(self.recordings or self.statics):
             torch.cuda.synchronize(self.engine.at)  # it may be running
+        self.drop()
+        return held
+
+    def drop(self) -> None:
+        """The same, of a graph that is not running."""
+        kin, self.kin = self.kin, set()
         for recording in self.recordings:
             recording.give_up()
         let_go(self)
@@ -294,7 +299,6 @@ class Graph:
         self.calls = self.kept = 0  # a client that is moved out in every turn must not capture in every turn
         for graph in kin:  # which would no longer know of this one's results in their buffers
             graph.release()
-        return held
 
     def held(self) -> list[torch.Tensor]:
         """The tensors that it knows by their addresses."""

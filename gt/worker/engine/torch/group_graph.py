@@ -53,6 +53,7 @@ class GroupGraph(Graph):
         self.engine.streams.use(self.program.space.client)
         while self.recordings:
             self.recordings.pop().clone_lent(table, [])
+        self.recorder.graphs.add(self)
         program = in_buckets(self.program.program)
         kernels = {n: self.recorder(kind) for n, kind in program.kinds.items() if kind.row.collective}
         self.function = capturable(program, self.program.kinds, self.engine, stage=self.program.stage, collectives=kernels)
@@ -79,6 +80,9 @@ class GroupGraph(Graph):
         for i in program.dies:
             program.space.specs.pop(call[i], None)
         return [table[id] for id in call[encoding.results]]
+
+    def running(self) -> bool:
+        return bool(self.engine.streams.running(self.program.space.client))
 
     def stats(self) -> dict[str, float]:
         return {**super().stats(), "collective_graph_calls": self.runs}

@@ -38,14 +38,19 @@ def busy() -> bool:
     return _turns.locked()
 
 
+def join() -> None:
+    """Wait until no program is being compiled, or waits for its turn."""
+    for thread in tuple(_threads):
+        thread.join()
+
+
 @atexit.register
 def finish() -> None:
     """Wait for the current compilation, and begin no other. At exit Python ends a thread when it next acquires the GIL: inside
     C++ code, such as the compiler or a tensor's destructor, that aborts the whole process. So the threads are joined, not just
     the lock awaited."""
     _ending.set()
-    for thread in tuple(_threads):
-        thread.join()
+    join()
 
 
 @cache
