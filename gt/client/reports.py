@@ -38,7 +38,7 @@ class ClientReports:
         self.lines: list[int] = []
         self.table: dict[str, int] = {}
         self.sent: list[tuple[int, float]] = []  # serials and times of the batches of these results
-        self.batches: list[list[Any]] = []  # the last of these batches, whose lines are not looked up yet
+        self.batches: list[tuple[Batch, float]] = []  # the last batches and their times, whose lines are not looked up yet
         self.look_at = 0  # count of instructions at which they are
         self.mask = 0 if level >= EVERY else SOME - 1  # of the serials of batches that are not noted
         self.known: dict[tuple[int, int], tuple[str, Any]] = {}  # by the code's id (hashing it is slow) and offset
@@ -70,8 +70,7 @@ class ClientReports:
         at = self.clock()
         self.session.link.send(batch)
         if self.level >= EVERY:
-            self.sent.append((batch.serial, at))
-            self.batches.append(batch.code)
+            self.batches.append((batch, at))
             if self.session.written >= self.look_at:
                 self._look_up()
         if at >= self.due or len(self.events) >= MAX_HELD // 2:
@@ -83,7 +82,8 @@ class ClientReports:
         asked, offsets, last = session.asked_code, session.asked_at, last_id(session)
         line_numbers, ids, lines = self.line_numbers, self.ids, self.lines
         self.look_at = session.written + LOOK
-        for ins in chain.from_iterable(batches):
+        self.sent += [(batch.serial, at) for batch, at in batches]
+        for ins in chain.from_iterable([batch.code for batch, _ in batches]):
             if ins[0] < FIRST_KIND or type(result := first_result(ins)) is not int or last - result >= RING:
                 continue
             slot = result % RING

@@ -6,12 +6,16 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gt.dispatcher.tables import WorkerState
+from gt.program.code import count_work
 from gt.transport.events import Batches, Received
 
-Row = tuple[int, float, int, int]  # serial, time, instructions, and the worker's index, or -1 for a batch that was received
+# Serial, time, instructions or their number, and the worker's index, or -1 for a batch that was received.
+Row = tuple[int, float, list[Any] | int, int]
 NONE = 0, 0, 0  # batches, their instructions, last serial
+FEW = 64  # instructions of a batch that are counted when the rows are taken: between two batches the code that counts is cold
 
 
 class BatchNotes:
@@ -32,10 +36,12 @@ class BatchNotes:
         names that observers are given of clients."""
         rows_of, self.rows = self.rows, defaultdict(list)
         for name in rows_of.keys() & labels.keys():
-            columns = zip("qdii", zip(*rows_of[name]))
-            serials, times, instructions, indices = [array(code, column).tobytes() for code, column in columns]
-            names = {i: workers[i].name for i in {row[3] for row in rows_of[name]} if i >= 0}
-            yield name, Batches(labels[name], serials, times, instructions, indices, names)
+            serials, times, code, indices = zip(*rows_of[name])
+            instructions = [each if type(each) is int else count_work(each) for each in code]
+            columns = zip("qdii", (serials, times, instructions, indices))
+            first, second, third, fourth = [array(typecode, column).tobytes() for typecode, column in columns]
+            names = {i: workers[i].name for i in set(indices) if i >= 0}
+            yield name, Batches(labels[name], first, second, third, fourth, names)
         counts, self.counts = self.counts, {}
         for name in counts.keys() & labels.keys():
             batches, n, serial = counts[name]

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher.batch_notes import NONE, BatchNotes
+from gt.dispatcher.batch_notes import FEW, NONE, BatchNotes
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
@@ -258,16 +258,16 @@ class Observers:
             self.local("batch", client.label, (client, batch))
         if not self.there:
             return
-        n, name = count_work(batch.code), client.name
+        name, code = client.name, batch.code
         if self.every:
-            self.now = self.clock()
+            self.now = now = self.clock()
             rows = self.notes.rows[name]
-            rows.append((batch.serial, self.now, n, -1))
+            rows.append((batch.serial, now, code if len(code) <= FEW else count_work(code), -1))
             if len(rows) > PENDING // 4:
                 self.crowded = True
         else:  # a few additions: an event for each batch would cost more than the batch's own bookkeeping
             batches, before, _ = self.notes.counts.get(name, NONE)
-            self.notes.counts[name] = batches + 1, before + n, batch.serial
+            self.notes.counts[name] = batches + 1, before + count_work(code), batch.serial
         if client.signals:
             self._results(client, batch.code, set(numbers_of(batch.code)))
 

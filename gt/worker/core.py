@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from itertools import chain, compress, filterfalse
+from itertools import chain, compress
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -71,8 +71,7 @@ class Worker:
         self.answers = Answers(self.executor, self.memory)
         self.definitions = Definitions(self.executor, self.memory, self.spaces, self._refused)
         self.collectives = collectives or MailCollectives(engine)
-        self.index, self.dropped, self.runs = -1, 0, 0
-        self.counts = Counts()
+        self.index, self.dropped, self.runs, self.counts = -1, 0, 0, Counts()
         self.more: Callable[[], dict[str, Any]] = dict  # the shell's statistics
         self.left: Callable[[str], None] = lambda client: None  # called after the last work of a departed client
         self.units: Units | None = None  # with GT_WORKER_BATCH_SIZE, the programs of consecutive instructions
@@ -129,6 +128,8 @@ class Worker:
     def _refused(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         sender = peer if peer.startswith("#") else "a client" if peer else "the dispatcher"  # clients' names are secrets
         self.drop(f"{type(message).__name__} of {sender}: {type(wrong).__name__}: {wrong}")
+        if type(message) is Run and message.client in self.spaces and (watched := self.spaces[message.client].watched):
+            watched.cut()
         if not isinstance(wrong, ProtocolError):
             self.tell("".join(traceback.format_exception(wrong)).rstrip())
         return list(refusal(message, wrong, DISPATCHER)) if peer == DISPATCHER else []
@@ -172,7 +173,8 @@ class Worker:
                 self.backlog.append(message)
                 return self.leaving(message) if isinstance(message, Drop) else []
             case Ask(ticket, "programs", (client, _)):
-                return [Mail(DISPATCHER, Answer(ticket, self._programs(client)))]
+                known = self.spaces[client].kinds.values() if client in self.spaces else ()
+                return [Mail(DISPATCHER, Answer(ticket, listed(ready for _, _, ready in known)))]
             case Drop() as drop:
                 told = self.leaving(drop)
                 self._drop(drop.client)
@@ -190,11 +192,6 @@ class Worker:
                 self.collectives.index = index
                 return []
         raise ProtocolError(f"unexpected {type(message).__name__} from the dispatcher")
-
-    def _programs(self, client: str) -> Any:
-        """A client's programs, as `gt.debug.programs` shows them."""
-        known = self.spaces[client].kinds.values() if client in self.spaces else ()
-        return listed(ready for _, _, ready in known)
 
     def _listen(self, asked: Listen) -> list[Mail]:
         """Start, change or stop recording for observers."""
@@ -245,21 +242,24 @@ class Worker:
             self.definitions.define(values, run, self.collectives, compile, say)
         values.broken.clear()
         values.add_counts(run.code)
-        code = iter(run.code) if not values.has_sharded else unfold(values, run.code)
+        own = iter(run.code)
+        code = own if not values.has_sharded else unfold(values, own)
         if self.units is not None:
             code = self.units.fold(values, code, self)
         if self.quotas.own or self.quotas.users:
             code = self.quotas.watch(values, code, self.engine, self.executor.fail)
         code = self.host.watch(values, code)
         if (watched := values.watched) is not None:  # without calls of Python, which take long between kernels
-            if watched.plain:
-                code = compress(filterfalse(watched.add, code), watched.stamps)
+            if watched.plain and code is own:
+                watched.current = own
+                watched.extend(run.code)
+                code = compress(code, watched.stamps)
             elif not watched.skip:
                 code = watched.watch(code)
             else:  # outside the sample: timed as a whole
                 watched.skip -= 1
                 watched.add((STRETCH, len(run.code)))
-                watched.starts.append(watched.clock())
+                next(watched.stamps)
         return self._proceed(values, run, code)
 
     def report_program(self, client: str, text: str, seconds: float | None = None, line: str = "") -> None:
@@ -318,8 +318,8 @@ class Worker:
         if (watched := values.watched) is not None:
             watched.broken.extend(values.broken)
             watched.add((END, run.serial))
-            watched.starts.append(watched.clock())
-            if len(watched.starts) > MAX_UNREPORTED:
+            next(watched.stamps)
+            if len(watched.code) > MAX_UNREPORTED:
                 watched.drop()
         if run.forget or run.drops:
             self.counts.forget(values, run)

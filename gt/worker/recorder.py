@@ -21,7 +21,7 @@ class Recorder:
         self.columns: dict[str, Columns] = {}
         self.compiled: list[Compiled] = []
         self.last: list[Spans] = []  # of departed clients
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
     def listen(self, asked: Listen, clients: Iterable[ClientValues] = ()) -> None:
         """Set the levels of detail."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from itertools import compress, filterfalse, repeat, starmap
-from operator import not_
+from itertools import compress, filterfalse, islice, repeat, starmap, tee
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,18 @@ MAX_UNREPORTED = 1 << 17  # entries above which the oldest half is dropped
 class Columns:
     """The unreported activities of one client: entries, and the time at which each begins; it lasts until the next one begins.
     An entry is an instruction as it is, (READ, id, bytes), (STRETCH, count) for a run that is timed as a whole, or one after
-    which nothing happens until the next: (END, serial) of a run, and BEGUN. The worker's thread appends an entry and then its
-    time, so a report takes the first `len(starts)`, less the last while it lasts (at INSIDE all have ended).
+    which nothing happens until the next: (END, serial) of a run, and BEGUN.
 
-    Between two kernels a function's code is cold, and a call takes some 1 us: a run is recorded by iterators of the standard
-    library, which call no Python, and all else is left to the report."""
+    Between two kernels all code and data is cold: what recording costs is the number of functions that it calls, in C or not,
+    hardly what it keeps. So a run's instructions are added at its begin, and `stamps` reads the clock for each as it is asked
+    for; `times` gives a report the same times later. All entries have begun, but those that are left in `current`, the
+    iterator over the run's instructions. A report reads `len(code)` before `current`, and the worker's thread writes `current`
+    before `code`: so it may count too few of them, and never too many. (An END is added before its time is taken: a report
+    between both takes it, for both.) It keeps the last entry while it lasts (at INSIDE all have ended)."""
 
     __slots__ = (
-        "code", "starts", "add", "stamps", "level", "plain", "skip", "sample", "clock", "sync", "ticks", "lock", "kinds",
-        "retired", "before", "broken", "met", "tagged", "dropped", "paused", "began", "part",
+        "code", "starts", "add", "extend", "current", "stamps", "times", "level", "plain", "skip", "sample", "clock", "sync",
+        "ticks", "lock", "kinds", "retired", "before", "broken", "met", "tagged", "dropped", "paused", "began", "part",
     )  # fmt: skip
 
     def __init__(
@@ -42,10 +45,11 @@ class Columns:
         self.kinds, self.clock, self.sync, self.ticks = kinds, clock, sync, ticks
         self.lock = lock  # of reports
         self.code: list[tuple] = []
-        self.starts: list[float] = []
-        self.add = self.code.append
-        # Each adds the time, and is true. (`iter(clock, None)` compares each time with None: that takes longer than the clock.)
-        self.stamps: Iterator[bool] = map(not_, map(self.starts.append, starmap(clock, repeat(()))))
+        self.starts: list[float] = []  # of the first entries: of those that a report has counted
+        self.add, self.extend = self.code.append, self.code.extend
+        self.current: Iterator[tuple] = iter([])
+        # (`iter(clock, None)` compares each time with None: that takes longer than the clock.)
+        self.stamps, self.times = tee(starmap(clock, repeat(())))
         self.level, self.plain = OFF, False  # whether to time every instruction, and nothing inside of them
         self.skip, self.sample = 0, RunSample()  # runs until the next that is timed one by one
         self.retired: dict[int, tuple[int, Any, Any]] = {}  # kinds that were dropped since the last report, and before it
@@ -72,16 +76,19 @@ class Columns:
         """Nothing happens from now on."""
         self._append(BEGUN, self.clock())
 
-    def each(self, code: Iterator[tuple]) -> Iterator[tuple]:
-        """The same instructions, of which each is added with the time at which it is asked for."""
-        return compress(filterfalse(self.add, code), self.stamps)
-
     def watch(self, code: Iterator[tuple]) -> Iterator[tuple]:
-        """A run begins that is timed one by one, at another level than EVERY."""
+        """A run begins that is timed one by one, at another level than EVERY, or with other instructions than its own: each is
+        added as it is asked for."""
+        if self.level >= INSIDE:
+            return self._inside(code)
         if self.level == SAMPLED:
             self.skip = self.sample.next()
-            return self.each(code)
-        return self._inside(code)
+        return compress(filterfalse(self.add, code), self.stamps)
+
+    def settle(self) -> int:
+        """Take the times of all entries that have begun, and return their number. The caller has the lock."""
+        self.starts.extend(islice(self.times, max(0, len(self.code) - length_hint(self.current) - len(self.starts))))
+        return len(self.starts)
 
     def _inside(self, code: Iterator[tuple]) -> Iterator[tuple]:
         """The same instructions; those inside of a program are added as they end, so it is added after them."""
@@ -106,8 +113,11 @@ class Columns:
             self._append(entry, start)
 
     def _append(self, entry: tuple, start: float) -> None:
-        self.add(entry)
-        self.starts.append(start)
+        """Add an entry with its time, before the instructions that have not begun."""
+        with self.lock:
+            n = self.settle()
+            self.starts.append(start)
+            self.code.insert(n, entry)
 
     def read(self, id: int, nbytes: int, began: float) -> None:
         """A tensor was sent to its client, and its run ends."""
@@ -117,18 +127,19 @@ class Columns:
         """The current run is preempted: others' time is not that of its instruction, which begins anew. Or it waits for a
         collective, which lasts until the run continues."""
         now, self.ticks.note = self.clock(), None
-        last, began = self.code[-1:], self.starts[-1:]
         if self.level >= INSIDE:
             self.paused = BEGUN, 0.0 if waits else now
             self._append(BEGUN, self.part)
-        elif not last or not began or last[0][0] in CLOSED:  # it began before it was watched
             return
-        elif last[0][0] == STRETCH:
+        with self.lock:
+            at = self.settle() - 1
+            last = self.code[at] if at >= 0 else BEGUN
+            if last[0] != STRETCH and last[0] not in CLOSED and not waits:  # else it began before it was watched, or it lasts
+                self.paused = last, now - self.starts[at]
+                self.code[at] = BEGUN
+        if last[0] == STRETCH:
             self.paused = (STRETCH, 0), 0.0
             self.close()
-        elif not waits:
-            self.paused = last[0], now - began[0]
-            self.code[-1] = BEGUN
 
     def go_on(self) -> None:
         """The paused run continues."""
@@ -144,10 +155,19 @@ class Columns:
         """A kind is dropped, of which there may be unreported instructions."""
         self.retired[number] = self.kinds[number]
 
+    def cut(self) -> None:
+        """The current run has ended by an internal error: its other instructions do not begin."""
+        with self.lock:
+            n, self.ticks.note = self.settle(), None
+            del self.code[n:]
+            self.current = iter([])
+            if n:
+                self._append(BEGUN, max(self.part, self.starts[-1]) if self.level >= INSIDE else self.clock())
+
     def drop(self) -> None:
         """Drop the oldest entries: reports are not taken in time."""
         with self.lock:
-            n = MAX_UNREPORTED // 2
+            n = min(self.settle(), MAX_UNREPORTED // 2)
             self.dropped += sum(entry[0] not in CLOSED for entry in self.code[:n])
             del self.code[:n], self.starts[:n]
 
@@ -155,7 +175,7 @@ class Columns:
         """Remove and return all entries that have ended as a message. It is made column by column: the worker's thread waits
         meanwhile. The caller has the lock."""
         known, self.before, self.retired = self.before | self.retired, self.retired, {}
-        n = len(self.starts)
+        n = self.settle()
         lasts = n > 0 and self.code[n - 1][0] not in CLOSED
         if lasts and self.level < INSIDE:
             n -= 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -329,6 +331,75 @@ def test_a_report_leaves_the_instruction_that_lasts_and_meanings_of_dropped_kind
     assert 7 not in worker.core.spaces["a"].kinds
     told = [(i.name, i.id, i.start, i.seconds) for i in during.items if isinstance(i, Activity)]
     assert told == [("work", 1, 100.0, 0.5), ("work", 2, 100.5, 0.5)]
+
+
+def test_a_report_during_a_pause_leaves_the_rest_of_the_run() -> None:
+    worker = TimedWorker(e.EVERY)
+    recorder, found = worker.core.recorder, Recording()
+    assert recorder is not None
+
+    def stop(ins: tuple) -> None:
+        if ins[1] == 2:
+            raise Preempted(ins, lambda: worker.clock.advance(0.25))
+
+    worker.stop = stop
+    worker.run("a", [(7, 1, 2), (7, 2, 3), (7, 3, 4)], 0.5)
+    found.add(recorder.report().events)  # type: ignore[union-attr]
+    worker.clock.advance(8.0)
+    worker.stop = lambda ins: None
+    worker.core.go_on("a")
+    found.add(recorder.report().events)  # type: ignore[union-attr]
+    told = [(i.id, i.start, i.seconds) for i in found.items if isinstance(i, Activity)]
+    assert told == [(1, 100.0, 0.5), (2, 108.5, 0.75), (3, 109.25, 0.5)]
+
+
+@pytest.mark.parametrize("level", [e.SAMPLED, e.EVERY, e.INSIDE])
+def test_a_run_that_ends_by_an_internal_error_lasts_until_then(level: int) -> None:
+    worker = TimedWorker(level)
+
+    def fail(*a: Any) -> None:
+        raise AssertionError("an internal error")
+
+    worker.core.executor.fail, worker.stop = fail, lambda ins: 1 / (ins[1] - 2)  # type: ignore[method-assign]
+    worker.values("a")
+    worker.seconds = 0.5
+    worker.core.handle(Mail(DISPATCHER, Run("a", 1, (), [(7, 1, 2), (7, 2, 3), (7, 3, 4)])))
+    worker.clock.advance(8.0)
+    worker.run("a", [(7, 4, 2), (7, 5, 2)], 0.5)
+    told = [(i.id, i.start, i.seconds) for i in worker.seen().items if isinstance(i, Activity)]
+    broken = [] if level == e.INSIDE else [(2, 100.5, 0.5)]  # there, an instruction is told when it has ended
+    assert told == [(1, 100.0, 0.5), *broken, (4, 109.0, 0.5), (5, 109.5, 0.5)]
+
+
+def test_reports_of_another_thread_have_each_instruction_once_with_its_own_time() -> None:
+    """The clock counts, and each instruction reads it: that is between its own start and the next one's."""
+    worker, found, read, over = TimedWorker(e.OFF), Recording(), list[tuple[int, int]](), threading.Event()
+    clock = worker.core.clock = count(1.0).__next__
+    worker.core.handle(Mail(DISPATCHER, e.Listen(e.EVERY)))
+    recorder = worker.core.recorder
+    assert recorder is not None
+    worker.stop = lambda ins: read.append((ins[1], clock()))
+    reports: list[e.WorkerReport] = []
+
+    def report() -> None:
+        while not over.is_set():
+            reports.extend(filter(None, [recorder.report()]))
+
+    thread, interval = threading.Thread(target=report), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for i in takewhile(lambda i: i < 6000 or len(reports) < 30, count(1, 3)):
+            worker.run("a", [(7, i, 0), (7, i + 1, 0), (7, i + 2, 0)], 0.0)
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    for one in [*reports, *filter(None, [recorder.report()])]:
+        found.add(one.events)
+    told = [(i.id, i.start, i.start + i.seconds) for i in found.items if isinstance(i, Activity)]
+    assert [id for id, _, _ in told] == [id for id, _ in read] == list(range(1, len(read) + 1))
+    assert [(one, at) for one, (_, at) in zip(told, read) if not one[1] < at < one[2]] == []
 
 
 def test_entries_that_nobody_reports_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
