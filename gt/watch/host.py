@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import psutil
 
 from gt import __version__, environment
+from gt.backends import registry
 from gt.transport import process_memory, shm
 from gt.transport.addresses import outward_address, own_folder
 from gt.watch.stats import amount
@@ -52,10 +53,23 @@ def lines() -> Iterator[tuple[str, str]]:
     for program, what in PROGRAMS.items():
         path = shutil.which(program)
         yield program, path or f"missing: {what}"
+    yield from engines()
     yield from devices()
     for name in sorted(environment.VARIABLES):
         if os.environ.get(name) and "KEY" not in name:
             yield name, os.environ[name]
+
+
+def engines() -> Iterator[tuple[str, str]]:
+    """The backends on which workers compute here, and the reasons for the others."""
+    known = registry()
+    known.search()
+    reasons = {name: known.engine_reason(name) for name, row in known.rows.items() if row.engine}
+    usable = [name for name, reason in reasons.items() if reason is None]
+    yield "engines", f"{', '.join(usable)} (default: {known.asked() or known.plain_default()})"
+    for name, reason in reasons.items():
+        if reason is not None:
+            yield f"engine {name}", f"missing: {reason}"
 
 
 def devices() -> Iterator[tuple[str, str]]:

@@ -26,11 +26,11 @@ class Columns:
     An entry is an instruction as it is, (READ, id, bytes), (STRETCH, count) for a run that is timed as a whole, or one after
     which nothing happens until the next: (END, serial) of a run, and BEGUN.
 
-    Between two kernels all code and data is cold: what recording costs is the number of functions that it calls, in C or not,
-    hardly what it keeps. So a run's instructions are added at its begin, and `stamps` reads the clock for each as it is asked
-    for; `times` gives a report the same times later. All entries have begun, but those that are left in `current`, the
+    Between two kernels all code and data is cold: recording costs by the number of functions that it calls, in C or not, and
+    hardly by the entries that it keeps. So a run's instructions are added at its begin, and `stamps` reads the clock for each
+    as it is asked for; `times` gives a report the same times later. All entries have begun except the rest of `current`, the
     iterator over the run's instructions. A report reads `len(code)` before `current`, and the worker's thread writes `current`
-    before `code`: so it may count too few of them, and never too many. (An END is added before its time is taken: a report
+    before `code`: a report may count too few entries, and never too many. (An END is added before its time is taken: a report
     between both takes it, for both.) It keeps the last entry while it lasts (at INSIDE all have ended)."""
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Columns:
         self.kinds, self.clock, self.sync, self.ticks = kinds, clock, sync, ticks
         self.lock = lock  # of reports
         self.code: list[tuple] = []
-        self.starts: list[float] = []  # of the first entries: of those that a report has counted
+        self.starts: list[float] = []  # of the first entries, which a report or an explicit time has counted
         self.add, self.extend = self.code.append, self.code.extend
         self.current: Iterator[tuple] = iter([])
         # (`iter(clock, None)` compares each time with None: that takes longer than the clock.)

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 import gt
+from gt.backends.facts import Missing
+from gt.backends.registry import Registry
+from gt.backends.rows import ROWS, BackendRow
 from gt.testing import cluster
 from gt.transport import events as e
 from gt.watch.doctor import Finding, diagnose, text
 from gt.watch.events import Collective, OpActivity, Recording
-from gt.watch.host import PACKAGES, report
+from gt.watch.host import PACKAGES, engines, report
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
@@ -126,3 +129,12 @@ def test_the_host_report_names_versions_and_missing_packages_with_their_use(monk
     monkeypatch.setattr("gt.watch.host.devices", lambda: iter(()))
     found = report()
     assert "missing: gt top" in found and all(package in found for package in PACKAGES) and "1.2.3" in found
+
+
+def test_the_host_report_names_the_engines_and_why_others_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = BackendRow("gone", "Gone", lambda: Missing("no driver is installed"), "gt.worker.engine.numpy:make")
+    made = Registry((*[row for row in ROWS if row.name in ("numpy", "cpu")], gone))
+    monkeypatch.setattr("gt.watch.host.registry", lambda: made)
+    monkeypatch.setattr(made, "search", lambda: None)
+    said = dict(engines())
+    assert said == {"engines": "cpu, numpy (default: numpy)", "engine gone": "missing: no driver is installed"}
