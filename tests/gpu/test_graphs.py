@@ -17,7 +17,8 @@ from gt.testing import cluster
 pytestmark = pytest.mark.gpu
 
 
-def train(steps: int, replay: bool, keep: bool, rate: Any, optimizer_of: Any) -> tuple[list, dict]:
+def train(steps: int, replay: bool, keep: bool, rate: Any, optimizer_of: Any, noise: int = 0) -> tuple[list, dict]:
+    """`noise` is a step before which all free memory of small tensors is written over."""
     with cluster(1, "pytorch") as c:
         if not replay:
             HERE.scope.session.tracer = None
@@ -31,6 +32,9 @@ def train(steps: int, replay: bool, keep: bool, rate: Any, optimizer_of: Any) ->
             optimizer.param_groups[0]["lr"] = rate(i)
             if i == 12:
                 x = gt.randn(32, 8)
+            if noise and i == noise:
+                gc.collect()
+                kept += [gt.full(shape, 100.0) for shape in ((1,), (32, 4), (32, 16)) for _ in range(200)]
             h = first(x).relu()
             loss = ((second(h) - y) ** 2).mean()
             loss.backward()
@@ -54,6 +58,16 @@ def test_training_in_graphs_is_training(keep: bool, rate: Any, optimizer: Any) -
     mine, stats = train(25, True, keep, rate, optimizer)
     want, _ = train(25, False, keep, rate, optimizer)
     assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
+    for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("optimizer", [lambda p: SGD(p, lr=0.1), lambda p: gt.optim.AdamW(p, lr=0.01)], ids=["sgd", "adamw"])
+def test_constants_of_a_graph_outlive_its_capture(optimizer: Any) -> None:
+    """Those of a second capture, too, as one of the inputs is another array from step 12 on."""
+    mine, stats = train(40, True, False, lambda i: 0.1 / (i + 1), optimizer, noise=24)
+    want, _ = train(40, False, False, lambda i: 0.1 / (i + 1), optimizer, noise=24)
+    assert stats["graph_captures"] >= 2 and stats["compiled_calls"] >= 20 and stats.get("fallbacks", 0) == 0, str(stats)
     for a, b in zip(mine, want):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 

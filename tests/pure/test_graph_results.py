@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
+from weakref import ref
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gt.program.code import Form
+from gt.worker.engine.torch import cuda_graph
 from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.graph_numbers import GraphNumbers
 from gt.worker.engine.torch.recordings import GraphRecording
@@ -315,3 +317,39 @@ def test_values_in_shared_buffers_outlive_the_graph_that_made_them(monkeypatch: 
         made.check()
         made.right[900] = made.right.pop(made.parameters[-1])
         made.table[900] = made.table.pop(made.parameters.pop())
+
+
+class Constant:
+    """A function with a constant, which a graph of it reads by its address."""
+
+    def __init__(self) -> None:
+        self.constant = torch.full((2,), 3.0)
+
+    def __call__(self, p: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return p + x, p * self.constant
+
+
+def test_constants_of_a_graph_live_as_long_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Family(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
+    monkeypatch.setattr(torch.cuda, "graph", lambda *given, **how: nullcontext())
+    monkeypatch.setattr(cuda_graph, "_held", lambda at: 0)
+    made_by: list[ref[Constant]] = []
+
+    def capturable(*given: object, **how: object) -> Constant:
+        made_by.append(ref(constant := Constant()))
+        return constant
+
+    monkeypatch.setattr(cuda_graph, "capturable", capturable)
+    program = made.graphs["whole"].program
+    program.stage = None
+    graph, arrays = Graph(program, made.graphs["whole"].engine), [torch.ones(2), torch.ones(2)]
+    graph._capture(arrays, ())
+    graph.recordings.append(graph._record_again() or pytest.fail())
+    assert graph.captured is None and made_by[-1]() is not None
+    table = {1: arrays[0], 2: arrays[1]}
+    graph._vary(1, arrays, table, ())  # a second capture, with constants of its own
+    graph.twice, graph.captured = False, None
+    assert made_by[0]() is None and made_by[1]() is not None
+    graph.release()
+    assert made_by[1]() is None

@@ -11,10 +11,14 @@ import torch
 
 class GraphRecording:
     """Results that someone still holds when they are to be written over are copied away first, all at once and into the same
-    buffers each time. `early` are results that can be read while the graph runs, and the events behind which they can."""
+    buffers each time. `early` are results that can be read while the graph runs, and the events behind which they can.
+    `captured` is the function that was recorded: the graph reads its constants by their addresses."""
 
-    def __init__(self, graph: Any, results: list[torch.Tensor], early: Sequence[tuple[torch.Tensor | None, Any]] = ()) -> None:
-        self.graph, self.results = graph, results
+    def __init__(
+        self, graph: Any, results: list[torch.Tensor], early: Sequence[tuple[torch.Tensor | None, Any]] = (),
+        captured: Any = None,
+    ) -> None:  # fmt: skip
+        self.graph, self.results, self.captured = graph, results, captured
         self.events = [event for _, event in early]  # all that the graph records: they must live as long as it does
         self.lent: Sequence[Any] = [None] * len(results)  # the tensor that lies in each buffer
         self.let_go = True  # whether nobody holds a result of its last replay any more
