@@ -13,6 +13,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from gt.transport.copies import Copier
+
 if TYPE_CHECKING:
     import numpy
 
@@ -59,7 +61,7 @@ class SegmentPool:
     number of a segment that will not be used again."""
 
     def __init__(self, dropped: Callable[[int], None] = lambda serial: None) -> None:
-        self.dropped = dropped
+        self.dropped, self.copier = dropped, Copier()
         self.lock = threading.Lock()
         self.lent: dict[int, Segment] = {}
         self.idle: list[Segment] = []
@@ -71,7 +73,7 @@ class SegmentPool:
         """A segment of at least this size, lent until `give`."""
         size = max(SMALL, 1 << (nbytes - 1).bit_length()) if nbytes < LEND else -(-nbytes // (1 << 20)) << 20
         with self.lock:
-            fitting = [s for s in self.idle if size <= s.size <= 2 * size]
+            fitting = [s for s in reversed(self.idle) if size <= s.size <= 2 * size]  # the last one used is in the caches
             segment = min(fitting, key=lambda s: s.size, default=None)
             if segment:
                 self.idle.remove(segment)
@@ -97,7 +99,7 @@ class SegmentPool:
         segments will not be written again before they are given back."""
         if data.nbytes > SMALL:
             segment = self.take(data.nbytes)
-            segment.view(0, data.nbytes)[:] = data
+            self.copier.copy(segment.view(0, data.nbytes), data)
             return segment, 0, [segment.serial]
         full = []
         if self.arena is None or self.used + data.nbytes > self.arena.size:
@@ -110,6 +112,7 @@ class SegmentPool:
 
     def close(self) -> None:
         """Close all segments; the kernel frees each when no peer maps it."""
+        self.copier.close()
         with self.lock:
             self.lent.clear()
             self.lent_bytes = 0
