@@ -7,11 +7,13 @@ the same weights and draw the same batches, so those numbers are compared before
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +97,7 @@ class Loop:
     tolerance: float = 2e-3
     compare: int = 4
     reads: int = 0  # waits for a value in each step, if there are any
+    of_eager: float = 1.0  # the least speed on a GPU that is asked for, as a multiple of eager's
     why_on_gpu: str = ""  # the measured reason where it falls short of a rival
     why_on_cpu: str = ""
 
@@ -138,33 +141,62 @@ def burst(run: Steps, steps: int) -> float:
     return (time.perf_counter() - began) / n * 1e3
 
 
-def measure(name: str, rivals: tuple[str, ...], large: bool, device: str, rounds: int, warm: float) -> dict[str, Any]:
-    """Milliseconds a step of GT and of each rival, in turns, the best of several rounds each; and the median of the rounds'
-    ratios with its 95% interval, for the best rival."""
-    loop = all_loops()[name]
+@contextmanager
+def measuring(lock: str) -> Iterator[None]:
+    """Of several processes with this file, one measures at a time; the others may compile meanwhile."""
+    if not lock:
+        yield
+        return
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def prepared(name: str, loop: Loop, rivals: tuple[str, ...], large: bool, device: str, warm: float) -> dict[str, Steps]:
+    """The loop on GT and on each rival, compiled and warm; all have read the same numbers. A rival that cannot run it, as
+    reduce-overhead cannot add up gradients in the results of its graphs, is left out with a line."""
     runs = {rival: runner(loop, rival, device, large) for rival in ("gt", *rivals)}
     read: dict[str, list[float]] = {}
-    for rival, run in runs.items():
-        read[rival] = run(loop.steps)
+    for rival, run in list(runs.items()):
+        try:
+            read[rival] = run(loop.steps)
+        except RuntimeError as refused:
+            if rival == "gt":
+                raise
+            print(f"{name}: {rival} cannot: {str(refused).splitlines()[0][:200]}", file=sys.stderr, flush=True)
+            del runs[rival]
+            continue
         until = time.perf_counter() + warm  # until the repeat is found, compiled, and the allocators are warm
         for _ in range(3):
             run(loop.steps)
         while time.perf_counter() < until:
             run(loop.steps)
-    for rival in rivals:
+    for rival in read.keys() - {"gt"}:
         check(name, loop, rival, read["gt"], read[rival])
+    return runs
+
+
+def measure(
+    name: str, rivals: tuple[str, ...], large: bool, device: str, rounds: int, warm: float, lock: str = ""
+) -> dict[str, Any]:
+    """Milliseconds a step of GT and of each rival, in turns, the best of several rounds each; and the median of the rounds'
+    ratios with its 95% interval, for the best rival."""
+    loop = all_loops()[name]
+    runs = prepared(name, loop, rivals, large, device, warm)
     times: dict[str, list[float]] = {rival: [] for rival in runs}
-    for _ in range(rounds):
-        for rival, run in runs.items():
-            times[rival].append(burst(run, loop.steps))
-    best = {rival: min(times[rival]) for rival in rivals}
+    with measuring(lock):
+        for _ in range(rounds):
+            for rival, run in runs.items():
+                times[rival].append(burst(run, loop.steps))
+    best = {rival: min(taken) for rival, taken in times.items() if rival != "gt"}
     first = min(best, key=lambda rival: best[rival])
     ours = min(times["gt"])
+    short = best[first] < ours or device == "cuda" and best.get("eager", np.inf) < loop.of_eager * ours
     low, median, high = interval([theirs / own for theirs, own in zip(times[first], times["gt"])])
     return {
         "case": name, "gt": ours, "rival": best[first], "unit": "ms/step", "ratio": best[first] / ours, "rivals": best,
         "median": median, "low": low, "high": high,
-        "why": why(loop, runs["gt"], device, client_ms(loop, device, large)) if best[first] < ours else "",
+        "why": why(loop, runs["gt"], device, client_ms(loop, device, large)) if short else "",
     }  # fmt: skip
 
 
@@ -213,18 +245,19 @@ def device_seconds() -> float:
 
 
 def loops(
-    names: tuple[str, ...] = (), rivals: tuple[str, ...] = RIVALS, size: str = "", rounds: int = 5, warm: float = 2.0
-) -> Iterator[dict[str, Any]]:
+    names: tuple[str, ...] = (), rivals: tuple[str, ...] = RIVALS, size: str = "", rounds: int = 5, warm: float = 2.0,
+    lock: str = "",
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Every loop, of the size for this machine's device where none is given."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     large = (size or ("large" if device == "cuda" else "small")) == "large"
     for name in names or all_loops():
         torch._dynamo.reset() if {"compile", "reduce-overhead"} & set(rivals) else None
-        yield measure(name, rivals, large, device, rounds, warm)
+        yield measure(name, rivals, large, device, rounds, warm, lock)
 
 
 def line(result: dict[str, Any]) -> str:
-    """One loop: milliseconds of each, the ratio of each rival's to GT's, and why, where the best one's is below 1."""
+    """One loop: milliseconds of each, the ratio of each rival's to GT's, and why, where it falls short."""
     times = "  ".join(f"{rival} {ms:9.3f}" for rival, ms in result["rivals"].items())
     ratios = "  ".join(f"{ms / result['gt']:5.2f}" for ms in result["rivals"].values())
     pairs = "  median {median:.2f} [{low:.2f}, {high:.2f}]".format(**result) if "median" in result else ""
@@ -242,12 +275,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rivals", default=",".join(RIVALS), help="which of eager,compile,reduce-overhead (all)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm", type=float, default=2.0, help="seconds of each before the clock runs")
+    parser.add_argument("--lock", default="", metavar="FILE", help="several at once: one measures while the others compile")
     parser.add_argument("--json", action="store_true", help="one object a line")
     args = parser.parse_args(argv)
     unknown = [name for name in args.loops if name not in all_loops()]
     if unknown:
         raise SystemExit(f"no loop {unknown[0]!r}: known are {', '.join(all_loops())}")
-    for result in loops(tuple(args.loops), tuple(args.rivals.split(",")), args.size, args.rounds, args.warm):
+    rivals = tuple(args.rivals.split(","))
+    for result in loops(tuple(args.loops), rivals, args.size, args.rounds, args.warm, args.lock):
         print(json.dumps(result) if args.json else line(result), flush=True)
     return 0
 

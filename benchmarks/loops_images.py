@@ -103,10 +103,13 @@ def gan(at: Setting) -> Steps:
         losses = []
         for i in range(n):
             x, z = (at.put(a) for a in data(i))
+            with lib.no_grad():
+                fake = at.kept(made(z))
             of_judge.zero_grad()
-            loss_of_judge = judged(x, made(z).detach())
+            loss_of_judge = at.kept(judged(x, fake))
             loss_of_judge.backward()
             of_judge.step()
+            of_judge.zero_grad()  # the next backward gives it gradients, too, which nobody uses
             of_maker.zero_grad()
             loss = fooled(z)
             loss.backward()
