@@ -33,7 +33,8 @@ class ClientReports:
         self.level, self.clock, self.session = level, clock, session
         self.events: list[Any] = []
         self.due = 0.0
-        self.waits: dict[str, tuple[float, float, int, int]] = {}  # by line: first, seconds, bytes and count
+        self.reads: list[tuple[float, float, Any, int, int]] = []  # begin, seconds, code, offset and bytes
+        self.waits: dict[str, tuple[float, float, int, int]] = {}  # at SAMPLED, by line: first, seconds, bytes and count
         self.ids: list[int] = []  # of results, and for each its line's number in `table`
         self.lines: list[int] = []
         self.table: dict[str, int] = {}
@@ -46,18 +47,14 @@ class ClientReports:
         self.traced: Any = None
 
     def waited(self, began: float, nbytes: int) -> None:
-        """A reader has received its value."""
-        now, (code, at) = self.clock(), origin(1)
-        known = self.known.get((id(code), at))
-        line = known[0] if known is not None else self._line(code, at)
-        with self.session.lock:
-            if self.level < EVERY:
-                first, seconds, size, count = self.waits.get(line, (began, 0.0, 0, 0))
-                self.waits[line] = first, seconds + now - began, size + nbytes, count + 1
-            else:
-                self.events.append(Waited("", began, now - began, line, nbytes))
-            if now >= self.due or len(self.events) >= MAX_HELD // 2:
-                self.send(now)
+        """A reader has received its value, which it waits for no longer: all else is left to the next report."""
+        now = self.clock()
+        self.reads.append((began, now - began, *origin(1), nbytes))
+        if now >= self.due or len(self.reads) >= MAX_HELD // 2:
+            with self.session.lock:
+                self._take_reads()
+                if now >= self.due or len(self.events) >= MAX_HELD // 2:
+                    self.send(now)
 
     def loaded(self, began: float, data: np.ndarray) -> None:
         """Bytes were uploaded."""
@@ -108,10 +105,23 @@ class ClientReports:
             self._add(Lines("", *columns, tuple(self.table), tuple(self.sent)))
         self.ids, self.lines, self.table, self.sent, self.line_numbers = [], [], {}, [], {}
 
+    def _take_reads(self) -> None:
+        """Add the waits for values, at SAMPLED those of a line together."""
+        reads = self.reads[:]
+        del self.reads[: len(reads)]  # in place, as other threads may be adding
+        for began, seconds, code, at, nbytes in reads:
+            line = self._line(code, at)
+            if self.level < EVERY:
+                first, before, size, count = self.waits.get(line, (began, 0.0, 0, 0))
+                self.waits[line] = first, before + seconds, size + nbytes, count + 1
+            else:
+                self._add(Waited("", began, seconds, line, nbytes))
+
     def send(self, now: float) -> None:
         """Send the events since the last report."""
         self.due = now + (REPORT_INTERVAL if self.level >= EVERY else SAMPLE_INTERVAL)
         self._flush_lines()
+        self._take_reads()
         waits, self.waits = self.waits, {}
         for line, (began, seconds, nbytes, count) in waits.items():
             self._add(Waited("", began, seconds, line, nbytes, count))

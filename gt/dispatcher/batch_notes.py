@@ -6,23 +6,27 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from gt.dispatcher.tables import WorkerState
 from gt.program.code import count_work
 from gt.transport.events import Batches, Received
+from gt.transport.messages import Batch, Mail
 
-# Serial, time, instructions or their number, and the worker's index, or -1 for a batch that was received.
-Row = tuple[int, float, list[Any] | int, int]
+Counted = tuple[int, float, int, list[tuple[str, int]]]  # serial, time, instructions, and peer and length of each part
 NONE = 0, 0, 0  # batches, their instructions, last serial
-FEW = 64  # instructions of a batch that are counted when the rows are taken: between two batches the code that counts is cold
+FEW = 64  # instructions of a batch that are counted when it is told: between two batches the code that counts is cold
+
+
+def counted(batch: Batch, at: float, runs: list[Mail]) -> Counted:
+    """A batch that was received at some time, and its parts that were sent to workers."""
+    return batch.serial, at, count_work(batch.code), [(mail.peer, len(mail.message.code)) for mail in runs]
 
 
 class BatchNotes:
     """By the client's name. Rows are for observers of every batch, counts for those of a sample."""
 
     def __init__(self) -> None:
-        self.rows: defaultdict[str, list[Row]] = defaultdict(list)
+        self.rows: defaultdict[str, list[Counted | tuple[Batch, float, list[Mail]]]] = defaultdict(list)
         self.counts: dict[str, tuple[int, int, int]] = {}  # as NONE
 
     def clear(self) -> None:
@@ -30,18 +34,22 @@ class BatchNotes:
         self.counts.clear()
 
     def take(
-        self, labels: dict[str, str], workers: Mapping[int, WorkerState], now: float
+        self, labels: dict[str, str], by_peer: Mapping[str, WorkerState], now: float
     ) -> Iterator[tuple[str, Batches | Received]]:
         """Remove all and return them as events, each with its client's name, except those of unknown clients. `labels` are the
         names that observers are given of clients."""
         rows_of, self.rows = self.rows, defaultdict(list)
         for name in rows_of.keys() & labels.keys():
-            serials, times, code, indices = zip(*rows_of[name])
-            instructions = [each if type(each) is int else count_work(each) for each in code]
-            columns = zip("qdii", (serials, times, instructions, indices))
-            first, second, third, fourth = [array(typecode, column).tobytes() for typecode, column in columns]
-            names = {i: workers[i].name for i in set(indices) if i >= 0}
-            yield name, Batches(labels[name], first, second, third, fourth, names)
+            rows, names = list[tuple[int, float, int, int]](), dict[int, str]()
+            for row in rows_of[name]:
+                serial, at, instructions, runs = row if len(row) == 4 else counted(*row)
+                rows.append((serial, at, instructions, -1))
+                for peer, length in runs:
+                    worker = by_peer[peer]
+                    names[worker.index] = worker.name
+                    rows.append((serial, at, length, worker.index))
+            serials, times, lengths, indices = [array(code, column).tobytes() for code, column in zip("qdii", zip(*rows))]
+            yield name, Batches(labels[name], serials, times, lengths, indices, names)
         counts, self.counts = self.counts, {}
         for name in counts.keys() & labels.keys():
             batches, n, serial = counts[name]

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher.batch_notes import FEW, NONE, BatchNotes
+from gt.dispatcher.batch_notes import FEW, NONE, BatchNotes, counted
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
@@ -99,6 +99,11 @@ def visible(observer: Observer, client: Client | None) -> bool:
     return bool(observer.user.name) and observer.user.sees(client.user)
 
 
+def plausible(at: float, now: float) -> float:
+    """A client's time; if its clock is wrong, the current time."""
+    return at if abs(at - now) < MAX_CLOCK_DIFFERENCE else now
+
+
 class Observers:
     """`local` is a reader in this process, such as the instruction log, which is called with unencoded events: "batch"
     (client, batch) received, "run" (client, run) sent to a worker, "spans" (client, spans) and "state" (client, state)
@@ -117,7 +122,6 @@ class Observers:
         self.on = self.sends = local is not None  # whether batches, and parts of them sent to workers, are told
         self.crowded = False  # whether an observer's events should be sent at once, before more of them are dropped
         self.notes = BatchNotes()  # of batches that are not reported yet
-        self.now = 0.0  # when the last batch was received, the parts of which are sent at once
         self.every = False  # whether an observer wants to know of every run, not of a sample
 
     # Subscriptions
@@ -254,39 +258,34 @@ class Observers:
             self._add(observer, told if sees else load, nbytes(told))
 
     def batch(self, client: Client, batch: Batch) -> None:
+        """A batch is handled. Where an observer wants to know of every run, it is told with its parts: see `runs`."""
         if self.local is not None:
             self.local("batch", client.label, (client, batch))
-        if not self.there:
-            return
-        name, code = client.name, batch.code
-        if self.every:
-            self.now = now = self.clock()
-            rows = self.notes.rows[name]
-            rows.append((batch.serial, now, code if len(code) <= FEW else count_work(code), -1))
-            if len(rows) > PENDING // 4:
-                self.crowded = True
-        else:  # a few additions: an event for each batch would cost more than the batch's own bookkeeping
-            batches, before, _ = self.notes.counts.get(name, NONE)
-            self.notes.counts[name] = batches + 1, before + count_work(code), batch.serial
-        if client.signals:
-            self._results(client, batch.code, set(numbers_of(batch.code)))
+        if self.there and not self.every:  # a few additions: an event would cost more than the batch's own bookkeeping
+            batches, before, _ = self.notes.counts.get(client.name, NONE)
+            self.notes.counts[client.name] = batches + 1, before + count_work(batch.code), batch.serial
+            if client.signals:
+                self._results(client, batch.code, set(numbers_of(batch.code)))
 
     def tell_received(self) -> None:
         """Report the batches that were only counted or noted."""
         known = {**self.left, **self.tables.clients}
         labels = {name: client.label for name, client in known.items()}
-        for name, event in self.notes.take(labels, self.tables.workers, self.clock()):
+        for name, event in self.notes.take(labels, self.tables.by_peer, self.clock()):
             self.tell(known[name], event)
 
-    def runs(self, client: Client, runs: list[Mail]) -> None:
-        """The parts of a batch are sent to workers."""
-        by_peer, rows = self.tables.by_peer, self.notes.rows[client.name] if self.every else None
-        for mail in runs:
-            worker, run = by_peer[mail.peer], mail.message
-            if self.local is not None:
-                self.local("run", worker.name, (client, run))
-            if rows is not None:
-                rows.append((run.serial, self.now, len(run.code), worker.index))
+    def runs(self, client: Client, batch: Batch, runs: list[Mail]) -> None:
+        """The parts of a batch are sent to workers, as soon as it is received."""
+        if self.local is not None:
+            for mail in runs:
+                self.local("run", self.tables.by_peer[mail.peer].name, (client, mail.message))
+        if self.every:
+            rows, row = self.notes.rows[client.name], (batch, self.clock(), runs)
+            rows.append(row if len(batch.code) <= FEW else counted(*row))
+            if len(rows) > PENDING // 8:
+                self.crowded = True
+            if client.signals:
+                self._results(client, batch.code, set(numbers_of(batch.code)))
 
     def _results(self, client: Client, code: Iterable[tuple], numbers: Iterable[int]) -> None:
         """Report the layout of results with a signal, once for each signal, spec and layout. `numbers` are those in `code`."""
@@ -323,10 +322,11 @@ class Observers:
                 case State() if worker:
                     self._state(worker, event)
                 case Waited() | Loaded() | Traced() if peer in clients:
-                    at = self._plausible(event.at)
+                    at = plausible(event.at, self.clock())
                     self._pass_on(clients[peer], replace(event, client=clients[peer].label, at=at))
                 case Lines() if peer in clients:
-                    sent = tuple([(serial, self._plausible(at)) for serial, at in event.sent])
+                    now = self.clock()
+                    sent = tuple([(serial, plausible(at, now)) for serial, at in event.sent])
                     self._pass_on(clients[peer], replace(event, client=clients[peer].label, sent=sent))
                 case _:
                     raise ProtocolError(f"{peer} may not report {type(event).__name__}")
@@ -336,11 +336,6 @@ class Observers:
         if self.local is not None:
             self.local("event", "", event)
         self.tell(client, event)
-
-    def _plausible(self, at: float) -> float:
-        """A client's time; if its clock is wrong, the current time."""
-        now = self.clock()
-        return at if abs(at - now) < MAX_CLOCK_DIFFERENCE else now
 
     def came(self, name: str, peer: str, index: int = -1, about: str = "") -> list[Mail]:
         if not self.on:

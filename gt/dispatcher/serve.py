@@ -73,12 +73,13 @@ class Server:
         gc.set_threshold(50_000, 20, 50)
         self.sources.add(self.router)
         self.sources.add(self.ends.socket)
+        now = time.monotonic()
         while not until():
-            if time.monotonic() > self.until:
+            if now > self.until:
                 self.until = float("inf")
                 self._send(self.core.expect(0))
             cut = self.core.tables.cut
-            for source in self.sources.wait(0 if cut else 10 if self.waiting else self._longest_wait()):
+            for source in self.sources.wait(0 if cut else 10 if self.waiting else self._longest_wait(now)):
                 if source in self.lanes.senders:
                     self._from_lane(*self.lanes.senders[source])
                 elif source is self.router:
@@ -89,29 +90,27 @@ class Server:
                 self._send(self.core.advance())
             if self.waiting:
                 self._send([])
-            if self.peers and time.monotonic() > self.send_peers_at:
+            now, observers = time.monotonic(), self.core.observers
+            if self.peers and now > self.send_peers_at:
                 self._send_peers()
-            observers = self.core.observers
-            if observers.there and (observers.crowded or time.monotonic() >= self.send_events_at):
-                self._send_events()
+            if observers.there and (observers.crowded or now >= self.send_events_at):
+                self._send_events(now)
             if self.ends.waiting:
                 self._ended()
-            if self.left and time.monotonic() > self.check_sockets_at:
+            if self.left and now > self.check_sockets_at:
                 self._tidy()
-            if (now := time.monotonic()) > self.tick_at:
+            if now > self.tick_at:
                 self.tick_at = now + TICK
                 self._send(self.core.tick(now))
 
-    def _longest_wait(self) -> float:
+    def _longest_wait(self, now: float) -> float:
         """Milliseconds to sleep at most without a message."""
-        if not self.core.observers.there:
-            return 1000
-        return max(0.0, self.send_events_at - time.monotonic()) * 1000
+        return max(0.0, self.send_events_at - now) * 1000 if self.core.observers.there else 1000
 
-    def _send_events(self) -> None:
+    def _send_events(self, now: float) -> None:
         """Send observers their events, as often as workers report them: a message to an observer and its acknowledgement cost
         as much as a client's batch."""
-        self.send_events_at = time.monotonic() + INTERVALS[EVERY if self.core.observers.every else SAMPLED]
+        self.send_events_at = now + INTERVALS[EVERY if self.core.observers.every else SAMPLED]
         self._send(self.core.observers.flush())
 
     def expect(self, workers: int, timeout: float = 60.0) -> None:

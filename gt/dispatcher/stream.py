@@ -85,7 +85,7 @@ class Stream:
         client.instructions += len(batch.code)
         if batch.gets:
             batch = self._reads(client, batch, flow)
-        if self.observers.on:
+        if self.observers.on and (not self.observers.every or self.observers.local is not None):
             self.observers.batch(client, batch)  # only the handled part: the rest is held and handled later
         ack = batch.ack
         if ack:
@@ -137,7 +137,7 @@ class Stream:
             if sent - client.executed.get(w, 0) > checks.AHEAD:
                 client.ahead = True
         if self.observers.sends:
-            self.observers.runs(client, mails)
+            self.observers.runs(client, batch, mails)
         return mails
 
     def progress(self, client: Client, worker: int, done: int) -> bool:

@@ -118,8 +118,7 @@ def numbers_of(code: Iterable[Sequence[Any]]) -> list[Any]:
 
 def count_work(code: Iterable[Sequence[Any]]) -> int:
     """The number of instructions that are no frees."""
-    numbers = list(map(number_of, filter(None, code)))
-    return len(numbers) - numbers.count(FREE)
+    return sum([1 for ins in code if ins and ins[0] != FREE])
 
 
 def first_kind() -> int:
