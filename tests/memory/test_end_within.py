@@ -19,9 +19,12 @@ for _ in range(2):
 
 def test_a_process_whose_main_thread_is_stuck_in_a_library_ends() -> None:
     with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stuck:
-        assert stuck.stdout is not None and stuck.stdout.readline() == "up\n"
-        stuck.terminate()
-        _, text = stuck.communicate(timeout=60)
+        try:
+            assert stuck.stdout is not None and stuck.stdout.readline() == "up\n"
+            stuck.terminate()
+            _, text = stuck.communicate(timeout=60)
+        finally:
+            stuck.kill()
     assert stuck.returncode == 3 and text == "gt-worker: it ends, as it did not within 0.1 s of SIGTERM\n"
 
 
