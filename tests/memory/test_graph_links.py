@@ -15,7 +15,7 @@ from gt.worker.engine.torch.recordings import GraphRecording
 def test_a_parameter_is_updated_where_it_lies_though_a_read_came_between_two_calls() -> None:
     """After a read the client calls a part of the step early, and the parameters come from another program once."""
     engine: Any = SimpleNamespace(graphs=set())
-    graph = Graph(SimpleNamespace(inputs=3, dies=(0, 1)), engine)
+    graph = Graph(SimpleNamespace(inputs=3, dies=(0, 1), program=SimpleNamespace(instructions=())), engine)
     table = {id: torch.zeros(1) for id in range(100)}
     calls = [((1, 2, 3), (11, 12)), ((11, 12, 3), (21, 22)), ((81, 82, 3), (31, 32))]
     for ids, results in calls:

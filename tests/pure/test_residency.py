@@ -243,7 +243,8 @@ def test_clients_that_do_not_fit_together_move_their_memory_less_often_than_they
 
 
 def test_the_tensors_that_a_graph_watches_before_it_is_recorded_take_no_memory() -> None:
-    graph = Graph(SimpleNamespace(inputs=3, result_count=1, dies=()), SimpleNamespace(graphs=set()))
+    program = SimpleNamespace(inputs=3, result_count=1, dies=(), program=SimpleNamespace(instructions=()))
+    graph = Graph(program, SimpleNamespace(graphs=set()))
     weights, parameter = torch.ones(4), torch.ones(4)
     gone = ref(parameter)
     graph._watch({1: weights, 2: parameter, 3: torch.ones(1)}, (1, 2, 3), (4,))
