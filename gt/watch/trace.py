@@ -10,10 +10,12 @@ from typing import Any
 from gt import environment
 from gt.errors import GTError
 from gt.transport.events import EVERY
+from gt.transport.reporting import INTERVALS
 from gt.watch import perfetto
 from gt.watch.capture import CaptureFile, count, read
 from gt.watch.listen import Listener, local_servers
 
+LATE = 2 * INTERVALS[EVERY]  # most seconds from an event to its message: a worker's report, then the dispatcher's
 SUMMARY = "capture the events of a running cluster, for Perfetto and Chrome"
 
 
@@ -57,7 +59,7 @@ def capture(address: str, path: Path, seconds: float, events: int = 0, key: str 
     """Write the events of so many seconds, or so many events, to a file, and return their number."""
     seen = 0
     with Listener(address, EVERY, key) as listener, CaptureFile(path) as file:
-        for watched in listener.take(seconds):
+        for watched in listener.take(seconds + LATE):
             file.write(watched)
             seen += count(watched)
             if events and seen >= events:

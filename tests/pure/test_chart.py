@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.font_manager  # noqa: F401  the first import on a machine lists its fonts, with a thread, which no test may start
@@ -12,7 +13,8 @@ import pytest
 
 from gt.errors import GTError
 from gt.transport import events as e
-from gt.watch import capture, perfetto
+from gt.transport.reporting import INTERVALS
+from gt.watch import capture, perfetto, trace
 from gt.watch.chart import chart, colour
 from gt.watch.events import Collective, OpActivity, Recording
 from gt.watch.log_reader import read, read_log
@@ -132,6 +134,31 @@ def test_a_capture_is_read_as_it_was_written_and_one_cut_short_to_its_end(messag
     path.write_bytes(path.read_bytes()[:-5])
     assert list(capture.messages(path)) == messages[:-1]
     assert capture.count(messages[3]) == 3
+
+
+class LateListener:
+    """A listener to whom an event at the end of two seconds comes as late as a worker and a dispatcher may report it."""
+
+    def __init__(self, messages: list[e.Watched]) -> None:
+        late = 2 * INTERVALS[e.EVERY]
+        self.arriving = list(zip((0.5, 2.0 + 0.99 * late, 2.0 + 1.5 * late), messages))
+
+    def __enter__(self) -> LateListener:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def take(self, seconds: float) -> Iterator[e.Watched]:
+        return (message for at, message in self.arriving if at <= seconds)
+
+
+def test_a_capture_waits_for_the_reports_of_its_last_moment(
+    messages: list[e.Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "Listener", lambda *asked: LateListener(messages))
+    assert trace.capture("localhost:1", tmp_path / "x.capture", 2.0) == sum(map(capture.count, messages[:2]))
+    assert list(capture.messages(tmp_path / "x.capture")) == messages[:2]
 
 
 def test_work_that_began_before_a_capture_is_drawn_from_its_beginning(tmp_path: Path) -> None:
