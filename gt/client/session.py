@@ -19,6 +19,7 @@ from gt.client.kinds import Kinds
 from gt.client.link import NOTICE, START, Link, await_answer
 from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
+from gt.client.questions import have_devices
 from gt.client.read_ahead import ReadAhead
 from gt.client.replies import Replies, Reply, as_numpy
 from gt.client.reports import ClientReports, take
@@ -63,6 +64,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning, self.kinds.lists) if tracing else None
         if self.tracer:
             self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
+            self.tracer.questions.pay = lambda: have_devices(self.workers)
         self.written = 0  # instructions taken from the buffer
         self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
         self.ahead, self.overwritten, self.config, self.auto_shard = ReadAhead(), Overwritten(), Config(), False
@@ -166,7 +168,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             if self.tracer:
                 batch = self.tracer.fold(batch, final, mark)
                 traces, drops = self.tracer.take()
-                if self.tracer.held():
+                if self.tracer.pieces:
                     self.limit = self.batch  # held instructions wake the link once, not with every instruction
             lists = self.kinds.lists
             if lists and not lists.keys().isdisjoint(map(number_of, batch)):

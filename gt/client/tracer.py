@@ -11,6 +11,7 @@ from typing import Any
 
 from gt.client.early import Early
 from gt.client.periods import begin, periods
+from gt.client.questions import FrequentQuestions
 from gt.client.repeats import MARK, Part, Repeats
 from gt.client.traces import Trace, TraceForm, Window, blame, common_length, define, equal, program_of
 from gt.ops.table import Kind
@@ -52,6 +53,7 @@ class Tracer:
         self.lines: dict[str, Any] = {}  # by miss reason, the line of an op that differed
         self.asked_for: Callable[[int], Any] = lambda result: None  # set by the session
         self.line: Callable[[int], str] = lambda result: ""  # the user's line of a result, in short
+        self.questions = FrequentQuestions()
         self.found = self.hits = self.saved = 0
         self.early = Early(number, kinds, self.programs, self.defined)
         self.repeats = Repeats(self.early)
@@ -71,7 +73,7 @@ class Tracer:
             self.pieces += batch
             self.tokens += map(number_of, batch)
             self.learned = False
-            out = self._fold([(MARK,)], final, parts)
+            out = self._fold([(MARK,)], final, parts, read=True)
             if neutral and not self.learned and self._between_traces():
                 self.repeats.note(batch, parts)
         elif self.early.begins:
@@ -83,8 +85,8 @@ class Tracer:
         """Whether no trace is in progress or guessed, and no instruction is held."""
         return self.fresh and not (self.ending or self.pieces or self.stretch or self.early.guesses_now()) and self.ahead < 0
 
-    def _fold(self, batch: list[tuple], final: bool, parts: list[Part]) -> list[tuple]:
-        """The instructions to send for these and those held before. Notes in `parts` the parts that they became."""
+    def _fold(self, batch: list[tuple], final: bool, parts: list[Part], read: bool = False) -> list[tuple]:
+        """The instructions to send for these (before a `read`) and those held before. Notes in `parts` their parts."""
         out: list[tuple] = []
         pieces, tokens = self.pieces, self.tokens
         pieces += batch
@@ -110,7 +112,7 @@ class Tracer:
             if at > start:
                 parts.append((start, at, self.matched))
         if final and self.ending:
-            self._close()
+            self._close(read)
         del pieces[:at], tokens[:at]
         if self.early.begins:
             self.early.follow(out, end=True)
@@ -197,7 +199,7 @@ class Tracer:
                     return None
                 else:
                     why = why or "too often broken off"
-            elif tokens[:n] == trace.tokens:
+            elif tokens[:n] == trace.tokens and (trace.size >= SHORTEST or have == n):
                 end = places[n] if have > n else len(self.pieces)
                 window = Window.of(self.pieces[at:end])
                 call, rest, refused = trace.call(window)
@@ -256,19 +258,22 @@ class Tracer:
 
     # Finding
 
-    def _close(self) -> None:
-        """A boundary was reached: if this stretch has been seen before, it becomes a trace."""
+    def _close(self, read: bool = False) -> None:
+        """A boundary was reached, with `read` by a read: if this stretch has been seen before, it becomes a trace."""
         stretch, tokens = self.stretch, self.stretch_tokens
         self._begin_stretch()
         self.fresh, self.ending = True, False
-        size = self.size(tokens)
-        if size >= SHORTEST and not self.plain.issuperset(tokens):
+        size, least = self.size(tokens), FrequentQuestions.LEAST if read else SHORTEST
+        if size >= least and not self.plain.issuperset(tokens):
             stretch, tokens = self._traceable(stretch)
             size = self.size(tokens)
-        if not SHORTEST <= size <= LONGEST:
+        if not least <= size <= LONGEST:
+            return
+        key = tuple(tokens)
+        if size < SHORTEST and not (often := self.questions.came(key)):
+            self.learned = self.learned or often is None
             return
         self.learned = True
-        key = tuple(tokens)
         alike = self.seen.pop(key, None)
         if alike is None:
             self.seen[key] = [stretch]
@@ -299,12 +304,14 @@ class Tracer:
     def _learn(self, before: Window, now: Window, holes: Mapping[int, Any] = MappingProxyType({})) -> bool:
         """Make a trace of two stretches. Returns whether they match."""
         trace = define(self.number(), self.kinds, before, now, holes)
-        if trace is None:
+        if trace is not None:
+            trace.size = self.size(trace.tokens)
+        if trace is None or trace.size < SHORTEST and self.questions.full():
             return False
         same = self.traces.setdefault(trace.tokens[0], [])
         if any(equal(trace, t) for t in same):
             return True
-        trace.size = self.size(trace.tokens)
+        self.questions.traces += trace.size < SHORTEST
         self.define(trace)
         same.append(trace)
         self.found += 1
@@ -325,7 +332,7 @@ class Tracer:
     def define(self, trace: Trace) -> None:
         """Send a trace's program with the next batch."""
         self.repeats.clear()
-        program = program_of(trace, self.compiled, self.line)
+        program = program_of(trace, self.compiled if trace.size >= SHORTEST else frozenset(), self.line)
         self.defined.append(program)
         self.programs[program.number] = program
 
@@ -367,16 +374,11 @@ class Tracer:
     def _begin_stretch(self) -> None:
         self.stretch, self.stretch_tokens, self.probed = [], [], 0
 
-    def held(self) -> int:
-        """The number of instructions held back."""
-        return len(self.pieces)
-
     def reset(self) -> None:
         """Forget all traces, when their kinds are forgotten."""
-        for known in (self.traces, self.forms, self.seen, self.plain, self.programs):
+        for known in (self.traces, self.forms, self.seen, self.plain, self.programs, self.questions, self.repeats):
             known.clear()
         self.early.reset()
-        self.repeats.clear()
         self._begin_stretch()
         self.ahead, self.fresh, self.ending = -1, False, False
 

@@ -223,8 +223,8 @@ class WorkerState:
     released: bool = False  # all its tensors are moving to other workers
 
     def peer_for_clients(self) -> Peer:
-        """The worker's addresses for clients."""
-        return Peer(self.index, self.name, self.address, self.host, remote=self.remote)
+        """The worker's addresses for clients, and its device."""
+        return Peer(self.index, self.name, self.address, self.host, self.device, remote=self.remote)
 
     def peer_for_workers(self) -> Peer:
         """The worker's addresses for its peers."""

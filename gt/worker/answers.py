@@ -61,7 +61,11 @@ class Answers:
         array, spec = readable(values.table.get(get.id)), spec_in(get.spec)
         if array is None or isinstance(array, Broken) or not isinstance(spec, Spec) or spec.nbytes > transfers.INLINE:
             return False
-        streams, done = self.executor.streams, getattr(array, "done", None)
+        streams, result = self.executor.streams, getattr(array, "host", None)
+        if result is not None:  # the graph that made it has copied it
+            streams.later(values.client, partial(self._answer_result, values.client, result, result.begin(), get))
+            return True
+        done = getattr(array, "done", None)
         host, copied = streams.to_host_early(array, done) if done is not None else (streams.to_host(array), None)
         streams.later(values.client, partial(self._answer_copied, values.client, host, get), copied)
         return True
@@ -70,6 +74,12 @@ class Answers:
         """The answer out of a copy in host memory. Its bytes are in the message."""
         answer = self._answer(client, host, get)
         self.executor.streams.host_read(host)
+        return answer
+
+    def _answer_result(self, client: str, result: Any, read: Any, get: Fetch) -> Mail:
+        """The answer out of the host memory of a graph's result."""
+        answer = self._answer(client, read.host, get)
+        result.end(read)
         return answer
 
     def _answer(self, client: str, array: Any, get: Fetch) -> Mail:

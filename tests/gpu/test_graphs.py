@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import gt
+from gt.client.questions import OFTEN
 from gt.client.scope import HERE
 from gt.nn import SGD, Linear
 from gt.testing import cluster
+from gt.worker.engine.torch.recordings import capture
 
 pytestmark = pytest.mark.gpu
 
@@ -99,8 +102,6 @@ def test_copies_of_a_model_keep_their_weights() -> None:
 
 
 def test_graphs_that_are_garbage_do_not_break_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     from gt.worker.engine.torch import cuda_graph
 
     a, cycles, held = torch.ones(3, device="cuda"), list[list](), cuda_graph._held
@@ -151,8 +152,6 @@ def images(steps: int, replay: bool, optimizer_of: Any) -> tuple[list, dict]:
 
 @pytest.mark.parametrize("optimizer", [lambda p: SGD(p, lr=0.01, momentum=0.9), lambda p: gt.optim.AdamW(p, lr=1e-3)])
 def test_images_in_graphs_have_their_channels_last_and_the_same_numbers(optimizer: Any) -> None:
-    import torch
-
     before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
     mine, stats = images(30, True, optimizer)
     want, _ = images(30, False, optimizer)
@@ -163,8 +162,6 @@ def test_images_in_graphs_have_their_channels_last_and_the_same_numbers(optimize
 
 
 def test_attention_on_the_gpu_is_pytorchs() -> None:
-    import torch
-
     q = np.random.default_rng(0).standard_normal((3, 2, 2, 40, 16)).astype(np.float32)
     with cluster(1, "pytorch"):
         mine = [gt.tensor(a, requires_grad=True) for a in q]
@@ -181,8 +178,6 @@ def test_attention_on_the_gpu_is_pytorchs() -> None:
 @pytest.mark.parametrize("shape", [(6, 5, 4, 3), (6, 5, 7), (4, 3, 2, 5, 3)], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_batch_norm_on_the_gpu_is_cudnns_as_pytorchs_is(shape: tuple, dtype: str) -> None:
-    import torch
-
     rng = np.random.default_rng(0)
     a, g = rng.standard_normal((2, *shape)).astype(dtype)
     w, b = rng.standard_normal((2, shape[1])).astype(dtype)
@@ -252,8 +247,6 @@ def multiplied(precision: str, steps: int = 12) -> tuple[list[np.ndarray], float
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_products_have_the_precision_that_was_set(precision: str) -> None:
-    import torch
-
     rng = np.random.default_rng(0)
     a, b = (torch.tensor(v, device="cuda") for v in rng.standard_normal((2, 256, 256)).astype(np.float32))
     torch.set_float32_matmul_precision(precision)
@@ -319,3 +312,40 @@ def test_a_small_result_is_read_while_the_rest_of_its_graph_runs() -> None:
         assert all(busy[-4:]), busy
         assert a[:2, :2].numpy().tolist() == [[1, 0], [0, 1]]
         assert c.workers[0].stats()["traces"]["compiled_calls"] >= 4
+
+
+def test_a_question_that_comes_again_is_a_graph_with_the_same_answers() -> None:
+    """Of fresh inputs, of the one before, with numbers that change; an answer that is held is not written over."""
+    rng = np.random.default_rng(0)
+    with cluster(1, "pytorch") as c:
+        fixed = rng.standard_normal((16, 16)).astype(np.float32)
+        a, state, held = gt.from_numpy(fixed), gt.ones(16), []
+        for i in range(4 * OFTEN):
+            x = rng.standard_normal((16, 16)).astype(np.float32)
+            np.testing.assert_allclose((gt.from_numpy(x) @ a).sum(0).numpy(), (x @ fixed).sum(0), rtol=1e-4, atol=1e-4)
+            assert (a * 0.0 + float(i)).mean().item() == float(i)
+            state = state + 1.0
+            held.append(state * 2.0)
+            assert held[-1].numpy().tolist() == [2.0 * (i + 2)] * 16
+        assert [h[0].item() for h in held] == [2.0 * (i + 2) for i in range(len(held))]
+        stats = c.workers[0].stats()["traces"]
+        assert stats["graph_captures"] >= 2 and stats["compiled_calls"] > 2 * OFTEN and not stats.get("fallbacks"), stats
+
+
+def test_the_capture_of_a_question_waits_for_no_other_work() -> None:
+    at = torch.device("cuda")
+    stream, x, busy = torch.cuda.Stream(at), torch.ones(64, device=at), torch.cuda.Event()
+    y = x * 2.0  # CUDA loads a kernel when it is first used, and waits for others then
+    graph, host, other = torch.cuda.CUDAGraph(), torch.empty(64, pin_memory=True), torch.cuda.Stream(at)
+    torch.cuda.synchronize(at)
+    with torch.cuda.stream(other):
+        torch.cuda._sleep(1 << 32)  # seconds
+        busy.record()
+    with capture(graph, stream, quiet=True):
+        y = x * 3.0
+        host.copy_(y, non_blocking=True)
+    with torch.cuda.stream(stream):
+        graph.replay()
+    stream.synchronize()
+    assert not busy.query() and host.tolist() == [3.0] * 64
+    torch.cuda.synchronize(at)

@@ -50,7 +50,7 @@ PAIR = (F, 2, 2)
 FULL = KindDef(1, "full", ((-3,),), ((2, 2), F))
 ADD = KindDef(2, "add", (PAIR, PAIR), ())
 LOAD = KindDef(3, "load", ((-2,), (-2,), (-2,)), ((2, 2), (2, 2), (0, 0), F))
-W0, W1 = Peer(0, "w0", "ipc://w0", "here"), Peer(1, "w1", "ipc://w1", "here")
+W0, W1 = Peer(0, "w0", "ipc://w0", "here", "cpu"), Peer(1, "w1", "ipc://w1", "here", "cpu")
 
 
 def read(ticket: int, id: int) -> tuple:

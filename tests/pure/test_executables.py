@@ -110,3 +110,15 @@ def test_a_value_of_which_only_the_shape_is_used_is_not_computed() -> None:
     assert [ins.op.name for ins in program.lowered.instructions] == ["add"]
     worker.handle(Mail(DISPATCHER, Run("c", 2, (), [(9, 7, 1, 2)])))
     np.testing.assert_array_equal(worker.spaces["c"].table[7], [5.0, 5.0])
+
+
+def test_a_program_of_a_few_small_kernels_counts_as_a_small_kernel() -> None:
+    """On a GPU that several clients share, events are recorded around large kernels."""
+    sin = KindDef(2, "sin", (SMALL,), ())
+    full = KindDef(1, "full", ((-3,),), ((2, 2), F))
+    for ops, large in ((4, False), (5, True)):
+        trace = TraceDef(3, 1, [(2, 2 + i, 1 + i) for i in range(ops)], (1 + ops,))
+        _, program = defined((full, sin), [(1, 1, 0.5)], trace)
+        assert program.large is large
+    wide = KindDef(2, "sin", (BIG,), ())
+    assert defined((FULL, wide), [(1, 1, 0.5)], TraceDef(3, 1, [(2, 2, 1)], (2,)))[1].large

@@ -16,7 +16,7 @@ from gt.program.code import Form
 from gt.worker.engine.torch import cuda_graph
 from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.graph_numbers import GraphNumbers
-from gt.worker.engine.torch.recordings import GraphRecording
+from gt.worker.engine.torch.recordings import GraphRecording, copied_out
 
 
 class Replayed:
@@ -353,3 +353,55 @@ def test_constants_of_a_graph_live_as_long_as_it_does(monkeypatch: pytest.Monkey
     assert made_by[0]() is None and made_by[1]() is not None
     graph.release()
     assert made_by[1]() is None
+
+
+class Question:
+    """A graph that doubles its input, and copies the result to the host where a stand-in for the device executes it."""
+
+    def __init__(self) -> None:
+        self.synced = 0
+        program = SimpleNamespace(inputs=1, result_count=1, encoding=Form.of_call(1, 1, 0), dies=())
+        graph = self.graph = Graph(program, SimpleNamespace(graphs=set(), sync=self.sync))
+        graph.fixed, graph.statics, graph.twice = [False], [torch.zeros(2)], False
+        results, hosts = [torch.zeros(2)], {0: torch.zeros(2)}
+        replayed = Replayed(lambda a: (a * 2, a * 2), graph.statics, [*results, hosts[0]])
+        assert copied_out(results, hosts, graph.statics) == hosts
+        self.recording = GraphRecording(replayed, results, hosts=hosts)
+        graph.recordings, graph.numbers = [self.recording], GraphNumbers((), torch.device("cpu"))
+        self.table: dict[int, torch.Tensor] = {}
+
+    def sync(self) -> None:
+        self.synced += 1
+
+    def ask(self, result: int, value: float) -> torch.Tensor:
+        self.table = {1: torch.full((2,), value)}
+        self.graph._replay(self.table, (9, result, 1), (1,), ())
+        return self.table[result]
+
+
+def test_a_read_that_is_not_answered_when_its_graph_runs_again_keeps_its_value() -> None:
+    made = Question()
+    host = made.ask(10, 1.0).host  # type: ignore[attr-defined]
+    first, second = host.begin(), host.begin()
+    host.end(second)
+    third = made.ask(11, 5.0).host.begin()  # type: ignore[attr-defined]
+    assert first.host.tolist() == [2.0, 2.0] and made.synced == 1, "it was copied after the device had it"
+    assert third.host.tolist() == [10.0, 10.0] and third.host is host.host
+    host.end(first)
+    host.end(third)
+    assert made.ask(12, 7.0).tolist() == [14.0, 14.0] and made.synced == 1, "nobody was waited for"
+
+
+def test_a_result_that_its_graph_gives_up_is_read_from_the_device() -> None:
+    made = Question()
+    result = made.ask(10, 1.0)
+    read = result.host.begin()  # type: ignore[attr-defined]
+    made.recording.give_up()
+    assert result.host is None and read.host.tolist() == [2.0, 2.0]  # type: ignore[attr-defined]
+
+
+def test_a_result_in_the_buffer_of_an_input_has_no_host_memory() -> None:
+    """Both recordings have that buffer, and each would have host memory of its own for it."""
+    shared, own = torch.zeros(2), torch.ones(2)
+    hosts = {0: torch.zeros(2), 1: torch.zeros(2)}
+    assert copied_out([shared, own], hosts, [shared]) == {1: hosts[1]} and hosts[1].tolist() == [1.0, 1.0]

@@ -213,16 +213,30 @@ def test_memory_and_event_of_a_read_serve_again(streams: ClientStreams, events: 
     assert len(streams.hosts[torch.Size([1]), torch.float32]) == 1
 
 
-def test_a_read_on_a_shared_device_is_answered_at_the_event_of_its_copy(streams: ClientStreams) -> None:
+def asked(streams: ClientStreams, value: torch.Tensor) -> tuple[str, Any, Any]:
+    """The answer to a read of a value on a shared device: client, event, and the function that makes it."""
     streams.shared = True
-    value = torch.full((1,), 7.0)
-    value.done = "done"  # type: ignore[attr-defined]
     store = lambda array, spec: memoryview(array.numpy().tobytes())  # noqa: E731
     executor = SimpleNamespace(streams=streams, turn=None, engine=SimpleNamespace(store=store), name="w")
     answers = Answers(executor, SimpleNamespace())  # type: ignore[arg-type]
     values = SimpleNamespace(client="c", table={5: value}, broken=[])
     get = Fetch(1, 5, spec_out(Spec((1,), float32)), (0,), (1,))
     assert answers.of_run(values, Run("c", 1, (), [], (get,))) == []  # type: ignore[arg-type]
-    [(client, event, answer)] = streams.answers
+    [answer] = streams.answers
+    return answer
+
+
+def test_a_read_on_a_shared_device_is_answered_at_the_event_of_its_copy(streams: ClientStreams) -> None:
+    value = torch.full((1,), 7.0)
+    value.done = "done"  # type: ignore[attr-defined]
+    client, event, answer = asked(streams, value)
     assert client == "c" and streams.pair()[1].waits == ["done"] and event.on == [streams.pair()[1]]
     assert answer().message.data == value.numpy().tobytes()
+
+
+def test_a_result_that_its_graph_copies_to_the_host_is_answered_out_of_that(streams: ClientStreams) -> None:
+    result, host = torch.zeros(1), torch.full((1,), 7.0)
+    recording = GraphRecording(SimpleNamespace(), [result], hosts={0: host})
+    client, event, answer = asked(streams, result)
+    assert client == "c" and event.on == [streams.pair()[0]] and len(recording.reads) == 1, "behind the graph"
+    assert answer().message.data == host.numpy().tobytes() and not recording.reads

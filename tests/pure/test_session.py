@@ -19,7 +19,7 @@ from gt.client.scope import HERE, Scope
 from gt.client.session import BATCH, LARGE, MORE, STEP, Session
 from gt.client.window import WINDOW
 from gt.program.code import FREE
-from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peers, Upload, Value
+from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peer, Peers, Upload, Value
 
 
 class Wire:
@@ -172,6 +172,13 @@ def test_a_read_flushes_asks_and_returns_the_value(wire: Wire) -> None:
     assert x.tolist() == [[1, 2], [3, 4]]
     assert len(wire.sent) == 1 and wire.sent[0].gets[0][1] == x.handle.id
     assert not wire.session.replies
+
+
+@pytest.mark.parametrize(("devices", "pays"), [((), True), (("cpu",), False), (("cpu", "cuda NVIDIA H200"), True)])
+def test_few_ops_before_a_read_become_a_trace_where_not_all_workers_are_cpus(wire: Wire, devices: tuple, pays: bool) -> None:
+    workers = tuple(Peer(i, f"w{i}", f"ipc://w{i}", "here", device) for i, device in enumerate(devices))
+    wire.session.handle(Mail("", Peers(workers)))
+    assert wire.session.tracer is not None and wire.session.tracer.questions.pay() is pays
 
 
 def test_pieces_of_a_value_are_put_together_in_any_order(wire: Wire) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gt.client.questions import MOST, OFTEN
 from gt.client.tracer import MARK, Tracer
 from gt.ops import infer, row
 from gt.program.code import FREE
@@ -97,10 +98,14 @@ def test_batches_that_come_again_are_sent_as_if_they_had_not(seed: int) -> None:
 
     quick.repeats.fold = counted  # type: ignore[method-assign]
     weight, first = 1, 10
-    for _ in range(150):
+    for _ in range(250):
         load, ops, last = step(first, weight)
-        way = draw.choice(["step", "step", "step", "step", "one", "nothing", "no read", "swapped", "late"])
-        if way == "one":
+        way = draw.choice(
+            ["step", "step", "step", "step", "one", "nothing", "no read", "swapped", "late", "question", "question"]
+        )
+        if way == "question":
+            batch, last = [(ADD, first, 1, 1), (MUL, first + 1, first, 1), (FREE, first)], weight
+        elif way == "one":
             batch, last = [(ADD, first, weight, weight), *draw.choice([[], [(FREE, 2)]])], weight
         elif way == "nothing":
             batch, last = [], weight
@@ -132,3 +137,62 @@ def test_a_tracer_and_its_stretches_end_without_the_collector_of_cycles() -> Non
         assert end() is None
     finally:
         gc.enable()
+
+
+def question(first: int, of: int) -> list[tuple]:
+    return [(FREE, first - 1), (MUL, first, of, of), (ADD, first + 1, first, of), (FREE, first)]
+
+
+def ask(tracer: Tracer, times: int, ids: Any, of: int = 1) -> list[list[tuple]]:
+    """The batches sent for a question that is asked so often."""
+    return [tracer.fold(question(next(ids) * 2, of), True, True) for _ in range(times)]
+
+
+def test_a_question_that_comes_often_is_one_call() -> None:
+    tracer, ids = made(), count(5)
+    sent = ask(tracer, OFTEN, ids)
+    assert all(len(batch) == 4 for batch in sent) and not tracer.take()[0], "one that came a few times is sent as it is"
+    ask(tracer, 2, ids)
+    [definition], _ = tracer.take()
+    [batch] = ask(tracer, 1, ids)
+    last = next(ids) * 2
+    assert definition.body == [(MUL, 2, 1, 1), (ADD, 3, 2, 1), (FREE, 2)]
+    assert batch == [(FREE, last - 3), (definition.number, last - 1, 1)]
+    assert ask(tracer, 5, count(100))[-1] == [(FREE, 207), (definition.number, 209, 1)], "known batches are sent the same way"
+    assert tracer.questions.traces == tracer.found == 1
+
+
+def test_a_question_is_called_as_a_whole_alone() -> None:
+    tracer, ids = made(), count(5)
+    ask(tracer, 2 * OFTEN, ids)
+    tracer.take()
+    first = next(ids) * 2
+    longer = [*question(first, 1), (MUL, first + 2, first + 1, 1)]
+    assert tracer.fold(longer, True, True) == longer, "the beginning of another stretch is not a question"
+    assert tracer.hits == OFTEN - 1
+
+
+def test_without_a_read_a_few_ops_are_no_trace() -> None:
+    tracer = made()
+    for n in range(3 * OFTEN):
+        tracer.fold([*question(10 + 2 * n, 1), (MARK,)], True, False)
+    assert tracer.found == 0 and not tracer.questions.times
+
+
+def test_so_many_questions_become_traces_and_one_that_fits_none_is_let_be() -> None:
+    tracer, ids = made(), count(5)
+    tracer.questions.traces = MOST
+    ask(tracer, 3 * OFTEN, ids)
+    assert tracer.found == 0 and tracer.repeats.known, "its batch is known"
+    tracer, ids = made(), count(5)
+    for n in range(3 * OFTEN):  # two topologies in turns
+        first = next(ids) * 3
+        tracer.fold([(MUL, first, 1, 1), (ADD, first + 1, *(first, 1)[:: 1 if n % 2 else -1])], True, True)
+    assert tracer.found <= 2 and tracer.repeats.known
+
+
+def test_a_question_to_cpus_alone_is_no_trace() -> None:
+    tracer, ids = made(), count(5)
+    tracer.questions.pay = lambda: False
+    ask(tracer, 3 * OFTEN, ids)
+    assert tracer.found == 0 and tracer.repeats.known

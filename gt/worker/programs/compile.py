@@ -32,6 +32,7 @@ TRACE = 3  # the form of a call of a program
 COLLECTIVE = 4  # the form of a collective
 FREED = 5  # the form of a free
 LEAST = 512  # bytes that a tensor counts as at least: PyTorch gives none less on a GPU, and its objects take as much
+FEW = 4  # most ops of a program that may count as a small kernel
 PAUSE = 0.0005  # estimated seconds between two pause points of a program
 
 
@@ -153,7 +154,6 @@ class Executable:
 
     source = "trace"
 
-    large = True  # as a large kernel: the clock is read before it
     needs: tuple[int, int, bool] | None = None  # set by HostMemory at its first use
 
     def __init__(
@@ -176,6 +176,8 @@ class Executable:
         for ins in self.executed.instructions:
             self.ways.update(kinds[ins.number].ways)
         self.length = len(program.instructions)
+        # As a large kernel, before which the clock is read; one of a few small kernels is not, as one of these is not.
+        self.large = self.compile or self.length > FEW or self.seconds >= SLOW or any(kinds[n].large for n in program.kinds)
         self.title = f"a trace of {self.length} ops"
         held = program.specs
         self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: unused

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from operator import is_, itemgetter
+from operator import is_
 from typing import Any
 from weakref import ref
 
@@ -20,13 +20,14 @@ from gt.garbage import uncollected
 from gt.ops import Kind
 from gt.program import Program
 from gt.program.code import by_result
+from gt.program.stretch import pick
 from gt.worker.engine.torch import checking
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.graph_images import images_last, is_packed, layout, on_images
 from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.lists import alike, of_list
-from gt.worker.engine.torch.recordings import GraphRecording, copy
+from gt.worker.engine.torch.recordings import GraphRecording, capture, copied_out, copy, pinned
 from gt.worker.engine.torch.result_events import ResultEvents
 from gt.worker.engine.torch.shared_buffers import buffer_of, let_go, lies_elsewhere, note_updates, spare_others, unchanged
 from gt.worker.engine.torch.side_stream import SideStream, constant
@@ -47,6 +48,7 @@ TWICE = 64 << 20  # most bytes of a recording's results and intermediates for a 
 class Graph:
     """`program` is the worker's Executable."""
 
+    question = False  # whether it is a few small kernels, whose small results are copied to the host as well
     may_repeat = True  # whether a second recording may be made without a word to other workers
     shares = True  # whether it may use buffers of other graphs
 
@@ -73,7 +75,7 @@ class Graph:
         self.numbers: GraphNumbers | None = None
         self.rises = Rises()  # of the numbers that it was called with
         self.statics: list[torch.Tensor] = []
-        self.ends: Callable[[tuple], tuple] = _items(program.dies)  # the ids of the inputs that end with a call
+        self.ends: Callable[[tuple], tuple] = pick(program.dies)  # the ids of the inputs that end with a call
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Run the graph. Returns whether it ran; else the straight-line function has to."""
@@ -173,20 +175,21 @@ class Graph:
         """One capture; nothing is executed."""
         began, graph, before, given = self.engine.clock(), torch.cuda.CUDAGraph(), 0, self.numbers
         assert self.captured is not None and given is not None
-        stream = self.engine.streams.pair()[0]
-        with uncollected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        stream, hosts = self.engine.streams.pair()[0], pinned(self.program.results) if self.question else {}
+        with uncollected(), capture(graph, stream, quiet=self.question):
             before = _held(self.engine.at)  # (the start of a capture releases cached memory)
             self.events.begin()
             made = list(self.captured(*self.statics, *given.holes))
             early = self.events.end(made, self.statics)
             results = self._settle(made)
+            hosts = copied_out(results, hosts, self.statics)
             given.rise()
         del made
         self.kept += max(0, _held(self.engine.at) - before)
         took = self.engine.clock() - began
         self.seconds += took
         self.program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
-        return GraphRecording(graph, results, early, self.captured)
+        return GraphRecording(graph, results, early, self.captured, hosts)
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """The buffer of each result: that of the input which it becomes in the next call, or its own. A value that ends with
@@ -224,6 +227,8 @@ class Graph:
             self._copy_in(arrays)
         assert self.numbers is not None
         self.numbers.give(numbers)
+        if recording.reads:
+            recording.keep_reads(self.engine.sync)
         recording.graph.replay()
         self.numbers.advance()
         self.runs += 1
@@ -371,13 +376,6 @@ def of_many(kind: Kind) -> Callable[..., Any] | None:
 def _held(at: torch.device) -> int:
     """Bytes that the allocator has reserved without a tensor in them."""
     return torch.cuda.memory_reserved(at) - torch.cuda.memory_allocated(at)
-
-
-def _items(places: Sequence[int]) -> Callable[[tuple], tuple]:
-    """As `operator.itemgetter`, which gives no tuple for one place."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda ins: tuple([ins[i] for i in places])
 
 
 def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:

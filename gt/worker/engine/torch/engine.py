@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -142,12 +142,14 @@ class TorchEngine:
         return self.update(kind) or of_list(kind)
 
     def faster(self, program: Any) -> Any:
-        if program.compile or environment.AUTO_COMPILE.value():
+        if program.compile or environment.AUTO_COMPILE.value() and program.large:
             if not any(self._lowered(ready.kind) for ready in program.kinds.values()):
                 return inductor.Inductor(program, self)
             program.tell("not compiled: a compiled program has no precisions of float32 products of its own")
         if self.at.type == "cuda" and environment.CUDA_GRAPHS.value():
-            return Graph(program, self)
+            graph = Graph(program, self)
+            graph.question = not program.large
+            return graph
         if self.at.type == "cpu":
             return numpy_trace(program)
         return None
@@ -206,6 +208,9 @@ class TorchEngine:
 
     def _downloaded(self, array: torch.Tensor) -> torch.Tensor:
         """A copy on the host; the kernels behind a small result of a graph are not waited for."""
+        if (result := getattr(array, "host", None)) is not None:
+            self.sync()
+            return cast(torch.Tensor, result.host)  # its bytes are in the message
         done = getattr(array, "done", None)
         return array.cpu() if done is None or self.streams is None else self.streams.read_early(array, done)
 

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from operator import is_
+from types import MappingProxyType
 from typing import Any
 
 import torch
+
+from gt.spec import Spec
+from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.transfers import INLINE
+
+MODE = "thread_local"  # of captures: other threads may allocate memory meanwhile
+
+
+class HostRead:
+    """A read of a result out of the host memory that a graph copies it to."""
+
+    __slots__ = ("host",)
+
+    def __init__(self, host: torch.Tensor) -> None:
+        self.host = host
+
+
+class HostResult:
+    """A small result that each replay copies to pinned host memory. `reads` are the recording's."""
+
+    def __init__(self, host: torch.Tensor, reads: list[HostRead]) -> None:
+        self.host, self.reads = host, reads
+
+    def begin(self) -> HostRead:
+        """A read, of memory that is valid once the device has executed the replay; `end` ends it."""
+        self.reads.append(read := HostRead(self.host))
+        return read
+
+    def end(self, read: HostRead) -> None:
+        if read in self.reads:
+            self.reads.remove(read)
 
 
 class GraphRecording:
     """Results that someone still holds when they are to be written over are copied away first, all at once and into the same
     buffers each time. `early` are results that can be read while the graph runs, and the events behind which they can.
-    `captured` is the function that was recorded: the graph reads its constants by their addresses."""
+    `captured` is the function that was recorded: the graph reads its constants by their addresses. `hosts` has, by result, the
+    host memory that the graph copies it to."""
 
     def __init__(
         self, graph: Any, results: list[torch.Tensor], early: Sequence[tuple[torch.Tensor | None, Any]] = (),
-        captured: Any = None,
+        captured: Any = None, hosts: Mapping[int, torch.Tensor] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.graph, self.results, self.captured = graph, results, captured
+        self.reads: list[HostRead] = []  # not answered yet
         self.events = [event for _, event in early]  # all that the graph records: they must live as long as it does
         self.lent: Sequence[Any] = [None] * len(results)  # the tensor that lies in each buffer
         self.let_go = True  # whether nobody holds a result of its last replay any more
@@ -29,6 +64,8 @@ class GraphRecording:
         for made, event in early:  # one that was copied to another buffer is none of the results
             if made is not None:
                 made.done = event  # type: ignore[attr-defined]
+        for j, host in hosts.items():
+            results[j].host = HostResult(host, self.reads)  # type: ignore[attr-defined]
 
     def held(self, table: dict[Any, Any], dying: Collection[int]) -> list[int]:
         """Results of its last replay that are in the table, and do not end with the next."""
@@ -58,13 +95,52 @@ class GraphRecording:
                 arrays[:] = [kept if a is buffer else a for a in arrays]
         self.give_up()
 
+    def keep_reads(self, sync: Callable[[], None]) -> None:
+        """Copy values that are still to be read, as the next replay writes over them; `sync` waits for the device."""
+        sync()
+        for read in self.reads:
+            read.host = read.host.clone()
+        self.reads.clear()
+
     def give_up(self) -> None:
         """Its buffers are tensors like any others from now on."""
         for buffer in (*self.results, *self.copies.values()):
-            buffer.lent, buffer.done = False, None  # type: ignore[attr-defined]
+            buffer.lent, buffer.done, buffer.host = False, None, None  # type: ignore[attr-defined]
 
     def buffers(self) -> Iterable[torch.Tensor]:
         return (*self.results, *self.copies.values())
+
+
+def capture(graph: Any, stream: Any, quiet: bool) -> AbstractContextManager[None]:
+    """Capture the kernels of a stream. PyTorch's context first waits for all of the device's work and releases cached
+    memory, as a graph may need much: a `quiet` capture stops nobody."""
+    return _quiet_capture(graph, stream) if quiet else torch.cuda.graph(graph, stream=stream, capture_error_mode=MODE)
+
+
+@contextmanager
+def _quiet_capture(graph: Any, stream: Any) -> Iterator[None]:
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode=MODE)
+        try:
+            yield
+        finally:
+            graph.capture_end()
+
+
+def pinned(specs: Sequence[Spec]) -> dict[int, torch.Tensor]:
+    """Pinned memory for the small ones of some results, by result."""
+    small = [(j, spec) for j, spec in enumerate(specs) if 0 < spec.nbytes <= INLINE]
+    return {j: torch.empty(spec.shape, dtype=TORCH[spec.dtype], pin_memory=True) for j, spec in small}
+
+
+def copied_out(
+    results: Sequence[torch.Tensor], hosts: Mapping[int, torch.Tensor], inputs: Collection[torch.Tensor]
+) -> dict[int, torch.Tensor]:  # fmt: skip
+    """Copy results to host memory. Returns that of those copied: one in the buffer of an input is in that of all recordings."""
+    own = {j: host for j, host in hosts.items() if all(results[j] is not a for a in inputs)}
+    for j, host in own.items():
+        host.copy_(results[j], non_blocking=True)
+    return own
 
 
 def copy(sources: Collection[torch.Tensor], targets: Collection[torch.Tensor]) -> None:
