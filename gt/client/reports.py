@@ -17,7 +17,7 @@ from gt.program.code import first_kind, first_result
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION, Batch
 
-SAMPLE_INTERVAL, REPORT_INTERVAL = 0.5, 0.4  # seconds between reports: of a sample, of all events
+SAMPLE_INTERVAL, REPORT_INTERVAL = 0.5, 0.2  # seconds between reports: of a sample, of all events
 MAX_HELD = 1 << 10  # most events, and batches, kept for the next report
 MAX_LINES = 1 << 16  # results whose lines one event has
 LOOK = RING // 4  # instructions after which their lines are looked up: the ring has room for results of many more

@@ -19,7 +19,7 @@ from gt.transport.messages import decode, encode
 from gt.transport.sockets import open_socket
 from gt.transport.wake import Waker
 
-INTERVALS = (0.5, 0.5, 0.4, 0.1, 0.1)  # seconds between reports, by their detail (events.OFF to EXACT)
+INTERVALS = (0.5, 0.5, 0.2, 0.1, 0.1)  # seconds between reports, by their detail (events.OFF to EXACT)
 
 
 class Reporter:

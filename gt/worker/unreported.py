@@ -18,7 +18,7 @@ from gt.transport.events import EVERY, EXACT, INSIDE, OFF, READ, REPORTED, SAMPL
 from gt.worker.programs.ticks import Ticks
 from gt.worker.run_sample import BEGUN, CLOSED, MergedRuns, RunSample
 
-MAX_UNREPORTED = 1 << 18  # entries above which the oldest half is dropped
+MAX_UNREPORTED = 1 << 17  # entries above which the oldest half is dropped
 
 
 class Columns:
