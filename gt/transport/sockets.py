@@ -118,9 +118,10 @@ def greet(socket: zmq.Socket[Any], ends: Ends, address: str, greeting: bytes, ti
     poller.register(socket, zmq.POLLIN)
     poller.register(ends.socket, zmq.POLLIN)
     ready = dict(poller.poll(int(max(0.0, until - time.monotonic()) * 1000)))
-    if socket in ready:
+    refused = ends.socket in ready and ends.refused()
+    if socket in ready or refused and socket.poll(0):  # an answer may have come after the poll looked for one, before the end
         return socket.recv()
-    if ends.socket in ready and ends.refused():
+    if refused:
         raise ConnectionFailed(
             f"the process that listens at {address} broke off: is it a gt-server, is the key (GT_KEY) its own, "
             "and its salt (GT_SALT), or is it crowded?"
