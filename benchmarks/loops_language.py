@@ -167,7 +167,12 @@ LOOPS = {
         why_on_cpu="the worker waits for the client between two steps; the same loop with a read every ten is lm",
     ),
     "lm-dropout": LM(partial(language_model, dropout=0.1), tolerance=0.1),  # other masks
-    "lm-bf16": LM(partial(language_model, autocast=True), tolerance=2e-2, why_on_gpu=PIECES),
+    "lm-bf16": LM(
+        partial(language_model, autocast=True),
+        tolerance=2e-2,
+        why_on_gpu=PIECES,
+        why_on_cpu="the worker computes all of the time; other runs had 1.16 and 1.25, and rounds differ by 40%",
+    ),  # fmt: skip
     "lm-tf32": LM(partial(language_model, precision="high"), tolerance=2e-2, why_on_gpu=PIECES),
     "lm-lengths": LM(partial(language_model, lengths=8), steps=16),
     "lm-accumulate": LM(
