@@ -52,11 +52,13 @@ test-variants: $(VENV)/.ready
 	GT_NATIVE=0 $(MAKE) test
 	GT_AUTO_COMPILE=1 $(MAKE) test
 
+# With 100,000 hostile messages to both cores; `make test` sends another 40,000.
 check: $(VENV)/.ready
 	$(BIN)/ruff format --check gt tests benchmarks examples tools
 	$(BIN)/ruff check gt tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/pure
+	$(BIN)/python -m pytest tests/memory/test_fuzz.py -m slow
 
 # Write gt/__init__.pyi, from which editors know Tensor's methods, anew from the op table.
 stubs: $(VENV)/.ready
