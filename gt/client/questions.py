@@ -14,7 +14,7 @@ SEEN = 512  # most questions that are counted
 
 def have_devices(workers: tuple[Any, ...]) -> bool:
     """Whether a worker, as far as they are known, has another device than a CPU."""
-    return not workers or any(worker.device != "cpu" for worker in workers)
+    return any(worker.device != "cpu" for worker in workers)
 
 
 class FrequentQuestions:

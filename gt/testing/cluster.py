@@ -98,7 +98,9 @@ class Cluster:
         self.sessions.append(session)
 
         def party(mail: Mail) -> list[Mail]:
-            if not isinstance(mail.message, (Welcome, Attached)):
+            if isinstance(mail.message, Welcome):
+                session.workers = mail.message.workers
+            elif not isinstance(mail.message, Attached):
                 session.handle(mail)
             return []
 
