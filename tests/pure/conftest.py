@@ -10,6 +10,10 @@ from collections.abc import Iterator
 import pytest
 import zmq
 from conversation import Conversation
+from wire import Wire
+
+from gt.client.scope import HERE, Scope
+from gt.client.session import Session
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +34,13 @@ def talk() -> Iterator[Conversation]:
     made = Conversation()
     yield made
     made.tables.check()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    made = Wire()
+    made.session = Session(made, "c")
+    before, HERE.scope = HERE.scope, Scope(made.session)
+    yield made
+    HERE.scope = before
+    made.session.close()

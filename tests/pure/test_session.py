@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
+from wire import Wire, gives
 
 import gt
 from gt import errors
@@ -20,72 +19,6 @@ from gt.client.session import BATCH, LARGE, MORE, STEP, Session
 from gt.client.window import WINDOW
 from gt.program.code import FREE
 from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peer, Peers, Upload, Value
-
-
-class Wire:
-    """A link that keeps the sent messages. `answer` plays the other side while the session waits."""
-
-    def __init__(self, shares: bool = True) -> None:
-        self.shares, self.sent, self.posted, self.wakes, self.waits = shares, [], [], 0, 0
-        self.session: Session
-        self.answer: Callable[[Reply], Any] = lambda reply: None
-        self.placed: list[bytes] = []
-
-    def send(self, message: Any) -> None:
-        self.sent.append(message)
-
-    def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None:
-        self.posted.append((worker, message, frames))
-
-    def wake(self) -> None:
-        self.wakes += 1
-
-    def wait(self, reply: Reply, timeout: float | None) -> None:
-        self.waits += 1
-        self.answer(reply)
-
-    def put(self, data: np.ndarray) -> tuple[int, int, int]:
-        self.placed.append(data.tobytes())
-        return (len(self.placed), 0, 0)
-
-    def outstanding(self) -> int:
-        return 0
-
-    def sealed(self, serial: int) -> bool:
-        return False
-
-    def executed(self, serial: int) -> None:
-        pass
-
-    def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
-        raise AssertionError("nothing is lent here")
-
-    def close(self) -> None:
-        pass
-
-    @property
-    def code(self) -> list[tuple]:
-        return [ins for m in self.sent if isinstance(m, Batch) for ins in m.code]
-
-
-@pytest.fixture
-def wire() -> Iterator[Wire]:
-    made = Wire()
-    made.session = Session(made, "c")
-    before, HERE.scope = HERE.scope, Scope(made.session)
-    yield made
-    HERE.scope = before
-    made.session.close()
-
-
-def gives(wire: Wire, value: np.ndarray) -> None:
-    """Have the next reads answered with this value."""
-
-    def answer(reply: Reply) -> None:
-        ticket, _, spec = wire.sent[-1].gets[0]
-        wire.session.handle(Mail("w0", Value(ticket, spec, (0,) * value.ndim, value.shape, 1), (value.tobytes(),)))
-
-    wire.answer = answer
 
 
 def test_an_op_sends_nothing_and_wakes_the_link_once(wire: Wire) -> None:
