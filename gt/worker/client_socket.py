@@ -166,7 +166,7 @@ class ClientSocket:
         self.memory.drop(client)
 
     def stats(self) -> dict[str, Any]:
-        return {"lane_answers": self.lanes.sent}
+        return {"lane_answers": self.lanes.sent, **self.memory.stats()}
 
     def close(self) -> None:
         self.crowd.close()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
 from mmap import mmap
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,14 @@ from gt.transport.channels import Channel
 from gt.worker.segments import Memory
 
 
+class SegmentMaps(Protocol):
+    """Maps segments of clients as the engine's device reads them."""
+
+    counts: Counter[str]  # of segments, by how they were mapped
+
+    def __call__(self, descriptor: int, length: int, /) -> mmap: ...
+
+
 class SharedMemory(Memory):
     """The segments of clients on this host, and this worker's segments that it lends them. A segment lent to one client is
     never used for another's bytes."""
@@ -21,7 +29,7 @@ class SharedMemory(Memory):
     def __init__(self) -> None:
         self.channels: dict[str, Channel] = {}  # of clients on this host
         self.pools: dict[str, shm.SegmentPool] = {}  # segments for each client
-        self.map: Callable[[int, int], mmap] | None = None  # maps segments of clients as the engine's device reads them
+        self.map: SegmentMaps | None = None  # None for an engine that reads plain mappings
 
     def share(self, client: str, channel: Channel) -> None:
         self.drop(client)
@@ -55,3 +63,6 @@ class SharedMemory(Memory):
         if client in self.channels:
             self.channels.pop(client).close()
             self.pools.pop(client).close()
+
+    def stats(self) -> dict[str, Any]:
+        return {"segments": dict(self.map.counts) if self.map is not None else {}}

@@ -70,6 +70,7 @@ def test_segments_of_small_tensors_and_more_than_the_most_are_not_locked(
     held = [segment(maps, n * ARENA) for n in (1, 2, 4, 3)]
     assert sorted(driver.locked.values()) == [2 * ARENA, 3 * ARENA]
     assert [bytes(mapped[:2]) for mapped in held] == [b"\0\0"] * 4
+    assert maps.counts == {"locked": 2, "past the limit": 1}
     del held[1]
     gc.collect()
     held.append(segment(maps, 2 * ARENA))
@@ -80,8 +81,9 @@ def test_where_the_system_refuses_it_is_not_asked_again(monkeypatch: pytest.Monk
     driver = Driver(refuses=801)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
     maps = PinnedMaps(torch.device("cpu"))
-    held = [segment(maps, 2 * ARENA) for _ in range(3)]
-    assert driver.asked == 1 and len(held) == 3
+    held = [segment(maps, n * ARENA) for n in (2, 1, 2, 2)]
+    assert driver.asked == 1 and len(held) == 4
+    assert maps.counts == {"refused": 3}, "each large one is copied by the driver"
     del held
     gc.collect()
     assert driver.locked == {}

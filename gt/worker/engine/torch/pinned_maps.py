@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import sys
+from collections import Counter
 
 import torch
 
@@ -26,27 +27,37 @@ class PinnedMap(mmap.mmap):
 
 
 class PinnedMaps:
+    """`counts` has the segments of large tensors: those locked, and those that are not, as there is a limit or the system
+    refused it; the driver copies these."""
+
     def __init__(self, at: torch.device) -> None:
-        self.at, self.left = at, LOCKED
+        self.at, self.left, self.allowed = at, LOCKED, True
+        self.counts: Counter[str] = Counter()
 
     def __call__(self, descriptor: int, length: int) -> mmap.mmap:
         """Map a segment. Those of small tensors are not locked: a copy of these is not waited for, and has to be out of the
         segment when it was begun."""
         made = PinnedMap(descriptor, length)
-        if ARENA < length <= self.left:
+        if length > ARENA:
             address = int(byte_array(made).ctypes.data)
-            if self._lock(address, length):
-                made.locked = (self, address)
+            way = self._lock(address, length)
+            self.counts[way] += 1
+            made.locked = (self, address) if way == "locked" else None
         return made
 
-    def _lock(self, address: int, length: int) -> bool:
+    def _lock(self, address: int, length: int) -> str:
+        """Lock a segment if there is room for it; returns what it is counted as."""
+        if not self.allowed:
+            return "refused"
+        if length > self.left:
+            return "past the limit"
         if int(torch.cuda.cudart().cudaHostRegister(address, length, 0)) == 0:
             self.left -= length
-            return True
-        self.left = 0  # this system does not allow it
+            return "locked"
+        self.allowed = False  # the system is not asked again
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self.at)  # CUDA reports the error at the next launch
-        return False
+        return "refused"
 
     def unlock(self, address: int, length: int) -> None:
         self.left += length
