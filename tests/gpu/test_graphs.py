@@ -15,6 +15,7 @@ from gt.client.questions import OFTEN
 from gt.client.scope import HERE
 from gt.nn import SGD, Linear
 from gt.testing import cluster
+from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.recordings import capture
 
 pytestmark = pytest.mark.gpu
@@ -297,6 +298,19 @@ def test_a_loss_read_in_every_step_is_that_of_its_step() -> None:
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
     for i, read in enumerate(mine[:-1]):
         assert read[0] == mine[-1][i] and (len(read) == 1 or read[1:] == mine[-1][i - 1 : i + 1]), "the same bits each time"
+
+
+def test_updates_behind_a_read_copy_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved, copy_in = [], Graph._copy_in
+
+    def counted(graph: Graph, arrays: list[torch.Tensor]) -> None:
+        moved.append([a.shape for a, buffer in zip(arrays, graph.statics) if a is not buffer])
+        copy_in(graph, arrays)
+
+    monkeypatch.setattr(Graph, "_copy_in", counted)
+    _, stats = losses_read(40, True)
+    assert stats["compiled_calls"] >= 20 and stats.get("fallbacks", 0) == 0, stats
+    assert all(set(shapes) <= {(8, 16)} and len(shapes) <= 2 for shapes in moved[-10:]), "the batch alone"
 
 
 def test_a_small_result_is_read_while_the_rest_of_its_graph_runs() -> None:

@@ -18,7 +18,7 @@ from gt.client.scope import HERE
 from gt.program import Hole, Instruction, run
 from gt.testing import cluster
 from gt.worker.engine.torch import inductor
-from gt.worker.engine.torch.cuda_graph import capturable, where_it_lies
+from gt.worker.engine.torch.graph_function import capturable, where_it_lies
 from gt.worker.engine.torch.side_stream import constant
 from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.compile import Executable

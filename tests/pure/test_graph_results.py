@@ -199,12 +199,23 @@ def first(p: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return p * x, p + x
 
 
-# By name: function, the same on numbers, whether the first input ends with a call, and whether its first result is a parameter
-PARTS: dict[str, tuple[Callable[..., tuple], Callable[..., tuple], bool]] = {
-    "whole": (whole, lambda p, x: (p + x, p * x), True),
-    "update": (update, lambda p, g: (p - g,), True),
-    "first": (first, lambda p, x: (p * x, p + x), False),
+def rest(p: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    twice = g + g
+    return p.sub_(g), twice
+
+
+# By name: function, the same on numbers, and the inputs that end with a call; the first result of one with such is a parameter
+PARTS: dict[str, tuple[Callable[..., tuple], Callable[..., tuple], tuple[int, ...]]] = {
+    "whole": (whole, lambda p, x: (p + x, p * x), (0,)),
+    "update": (update, lambda p, g: (p - g,), (0,)),
+    "first": (first, lambda p, x: (p * x, p + x), ()),
+    "rest": (rest, lambda p, g: (p - g, g + g), (0, 1)),
 }
+
+
+def full(x: float) -> torch.Tensor:
+    """In double precision, as Python's numbers are."""
+    return torch.full((2,), x, dtype=torch.float64)
 
 
 class Family:
@@ -221,37 +232,57 @@ class Family:
         self.graphs: dict[str, PythonGraph] = {}
         for name, (function, plain, dies) in PARTS.items():
             form = Form.of_call(len(plain(0, 0)), 2, 0)
-            update = SimpleNamespace(op=SimpleNamespace(updates=dies))
+            update = SimpleNamespace(op=SimpleNamespace(updates=bool(dies)))
             program = SimpleNamespace(
-                inputs=2, encoding=form, dies=(form.at(0),) * dies, kinds={}, tell=lambda *told: None, give_up=pytest.fail,
-                program=SimpleNamespace(dying=(0,) * dies, instructions=(update,)), function=None,
+                inputs=2, encoding=form, dies=tuple(map(form.at, dies)), kinds={}, tell=lambda *told: None, give_up=pytest.fail,
+                program=SimpleNamespace(dying=dies, instructions=(update,)), function=None,
             )  # fmt: skip
             self.graphs[name] = PythonGraph(program, engine)
             self.graphs[name].function = function
-        self.table = {1: torch.full((2,), 3.0)}
+        self.table = {1: full(3.0)}
         self.right, self.parameters, self.last = {1: 3.0}, [1], 1
 
+    def fresh(self, x: float) -> int:
+        self.last += 1
+        self.table[self.last], self.right[self.last] = full(x), x
+        return self.last
+
     def call(self, name: str, p: int, x: float) -> None:
-        """A call with this parameter and a fresh number, by the graph or, until it is hot, without."""
+        """A call with this parameter and a fresh number."""
+        given = self.fresh(x)
+        self.call_with(name, p, given)
+        if 1 not in PARTS[name][2]:
+            self.free(given)
+
+    def call_with(self, name: str, p: int, given: int) -> list[int]:
+        """A call with these values, by the graph or, until it is hot, without; the ids of its results."""
         graph, (_, plain, dies) = self.graphs[name], PARTS[name]
-        given = self.last = self.last + 1
-        self.table[given] = torch.full((2,), x)
-        want = plain(self.right[p], x)
+        want = plain(self.right[p], self.right[given])
         ids = [self.last + 1 + i for i in range(len(want))]
         self.last = ids[-1]
+        gone = [(p, given)[i] for i in dies]
         if not graph.run(self.table, (9, *ids, p, given)):
-            self.table |= {id: torch.full((2,), value) for id, value in zip(ids, want)}
-            if dies:
-                del self.table[p]
-        del self.table[given]
+            self.table |= {id: full(value) for id, value in zip(ids, want)}
+            for id in gone:
+                del self.table[id]
         if dies:
-            del self.right[p]
-            self.parameters = [*[q for q in self.parameters if q != p], ids[0]]
+            self.parameters = [*[q for q in self.parameters if q not in gone], ids[0]]
+        for id in gone:
+            del self.right[id]
         self.right |= dict(zip(ids, want))
+        return ids
 
     def free(self, id: int) -> None:
         del self.table[id], self.right[id]
         self.parameters = [p for p in self.parameters if p != id]
+
+    def early_step(self, keep: bool = False) -> None:
+        """The part before the updates, and these, with its first result as the gradient."""
+        batch = self.fresh(0.25)
+        gradient, *others = self.call_with("first", self.parameters[0], batch)
+        _, twice = self.call_with("rest", self.parameters[0], gradient)
+        for id in (batch, *others, twice) if not keep else ():
+            self.free(id)
 
     def check(self) -> None:
         assert {id: a.tolist() for id, a in self.table.items()} == {id: [v, v] for id, v in self.right.items()}
@@ -263,30 +294,47 @@ def test_graphs_that_share_buffers_keep_all_values(monkeypatch: pytest.MonkeyPat
     made = Family(monkeypatch)
     for name in ("whole", "whole", "first", "update") * data.draw(st.integers(0, 6)):  # until some have buffers in common
         made.call(name, made.parameters[0], 0.5)
+    for _ in range(data.draw(st.integers(0, 8))):
+        made.early_step(keep=data.draw(st.booleans()))
+        made.check()
     for _ in range(data.draw(st.integers(4, 20))):
-        name = data.draw(st.sampled_from([*PARTS, "again", "free", "release"]))
+        name = data.draw(st.sampled_from([*PARTS, "again", "free", "release", "early"]))
         if name == "free" and len(made.parameters) > 1:
             made.free(data.draw(st.sampled_from([id for id in made.right if made.parameters != [id]])))
         elif name == "again":  # a second parameter
             made.last += 1
-            made.table[made.last], made.right[made.last] = torch.full((2,), 5.0), 5.0
+            made.table[made.last], made.right[made.last] = full(5.0), 5.0
             made.parameters.append(made.last)
         elif name == "release":
             made.graphs[data.draw(st.sampled_from(list(PARTS)))].release()
+        elif name == "early":
+            made.early_step(keep=data.draw(st.booleans()))
+        elif name in PARTS and (others := [id for id in made.right if id not in made.parameters]) and data.draw(st.booleans()):
+            made.call_with(name, data.draw(st.sampled_from(made.parameters)), data.draw(st.sampled_from(others)))
         elif name in PARTS:
             made.call(name, data.draw(st.sampled_from(made.parameters)), data.draw(st.sampled_from([0.5, 1.0, -2.0])))
         made.check()
 
 
-def test_a_step_that_is_sometimes_called_early_copies_no_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, copied = Family(monkeypatch), []
-    copy_in = Graph._copy_in
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The inputs that graphs copied into their buffers: function and number."""
+    found, copy_in = list[tuple[str, int]](), Graph._copy_in
 
     def counted(graph: Graph, arrays: list[torch.Tensor]) -> None:
-        copied.extend(i for i, (a, buffer) in enumerate(zip(arrays, graph.statics)) if a is not buffer)
+        assert graph.function is not None
+        moved = [i for i, (a, buffer) in enumerate(zip(arrays, graph.statics)) if a is not buffer]
+        found.extend((graph.function.__name__, i) for i in moved)
         copy_in(graph, arrays)
 
     monkeypatch.setattr(Graph, "_copy_in", counted)
+    return found
+
+
+def test_a_step_that_is_sometimes_called_early_copies_no_parameters(
+    monkeypatch: pytest.MonkeyPatch, copied: list[tuple[str, int]]
+) -> None:
+    made = Family(monkeypatch)
 
     def step(*names: str) -> None:
         for name in names:
@@ -300,8 +348,42 @@ def test_a_step_that_is_sometimes_called_early_copies_no_parameters(monkeypatch:
     copied.clear()
     for _ in range(8):
         step("whole", "whole", "first", "update")
-    assert copied.count(1) == 32 and 0 not in copied, "the batch alone"
+    inputs = [i for _, i in copied]
+    assert inputs.count(1) == 32 and 0 not in inputs, "the batch alone"
     assert made.table[made.parameters[0]] is made.graphs["whole"].statics[0] is made.graphs["update"].statics[0]
+
+
+def test_updates_read_gradients_where_the_part_before_them_leaves_these(
+    monkeypatch: pytest.MonkeyPatch, copied: list[tuple[str, int]]
+) -> None:
+    made = Family(monkeypatch)
+
+    def step() -> None:
+        made.call("whole", made.parameters[0], 0.5)
+        made.early_step()
+        made.check()
+
+    for _ in range(8):
+        step()
+    copied.clear()
+    for _ in range(4):
+        step()
+    assert ("rest", 1) not in copied, "the gradient is read in place"
+    assert copied.count(("first", 1)) == 4 and ("first", 0) not in copied
+    rest, part = made.graphs["rest"], made.graphs["first"]
+    assert rest.statics[1] is part.recordings[0].results[0] and rest.bound == 1
+
+
+def test_a_value_in_a_buffer_that_another_graph_reads_is_copied_away_before_that_is_filled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Family(monkeypatch)
+    for _ in range(8):
+        made.early_step()
+    held, _ = made.call_with("first", made.parameters[0], made.fresh(3.0))
+    assert made.table[held] is made.graphs["rest"].statics[1]
+    made.call("rest", made.parameters[0], 7.0)  # a gradient of its own goes into that buffer
+    made.check()
 
 
 def test_values_in_shared_buffers_outlive_the_graph_that_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +392,7 @@ def test_values_in_shared_buffers_outlive_the_graph_that_made_them(monkeypatch: 
         made.call(name, made.parameters[0], 0.5)
     assert made.graphs["whole"].statics[0] is made.graphs["update"].statics[0] is made.table[made.parameters[0]]
     made.graphs["whole"].release()
-    made.table[900], made.right[900] = torch.full((2,), 5.0), 5.0
+    made.table[900], made.right[900] = full(5.0), 5.0
     for _ in range(6):
         made.parameters.append(900)
         made.call("update", 900, 1.0)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from operator import is_
 from typing import Any
 from weakref import ref
@@ -17,28 +16,23 @@ from weakref import ref
 import torch
 
 from gt.garbage import uncollected
-from gt.ops import Kind
-from gt.program import Program
 from gt.program.code import by_result
 from gt.program.stretch import pick
 from gt.worker.engine.torch import checking
-from gt.worker.engine.torch.dtypes import TORCH
-from gt.worker.engine.torch.graph_images import images_last, is_packed, layout, on_images
+from gt.worker.engine.torch.graph_function import capturable
+from gt.worker.engine.torch.graph_images import images_last, is_packed, layout
 from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
-from gt.worker.engine.torch.kernels import GATHERED
-from gt.worker.engine.torch.lists import alike, of_list
 from gt.worker.engine.torch.recordings import GraphRecording, capture, copied_out, copy, pinned
 from gt.worker.engine.torch.result_events import ResultEvents
-from gt.worker.engine.torch.shared_buffers import buffer_of, let_go, lies_elsewhere, note_updates, spare_others, unchanged
-from gt.worker.engine.torch.side_stream import SideStream, constant
-from gt.worker.programs.codegen import NONE, KernelTable, straight_line
-from gt.worker.programs.passes.constants import fold_constants
-from gt.worker.programs.passes.early_collectives import early_collectives
-from gt.worker.programs.passes.fuse_lists import fuse_lists
-from gt.worker.programs.passes.fuse_updates import fuse_updates
-from gt.worker.programs.passes.side_stream import off_critical_path
-from gt.worker.programs.passes.sums_of_pieces import write_pieces
-from gt.worker.programs.passes.unused import without_unused
+from gt.worker.engine.torch.shared_buffers import (
+    bind_inputs,
+    buffer_of,
+    copy_held_away,
+    is_updated_elsewhere,
+    note_updates,
+    release_buffers,
+    unchanged,
+)  # fmt: skip
 
 HOT = 3  # calls that are observed before a capture
 TRIES = 3  # most captures after inputs turned out to vary
@@ -55,7 +49,7 @@ class Graph:
     def __init__(self, program: Any, engine: Any) -> None:
         self.program, self.engine = program, engine
         engine.graphs.add(self)
-        self.calls = self.captures = self.runs = self.varied = 0
+        self.calls = self.captures = self.runs = self.varied = self.bound = 0
         self.kept = 0  # bytes of its memory pool that hold no results, kept for the next replay
         self.no_room = 0  # captures that failed for lack of device memory
         self.checked = 0  # number of the last capture that was compared with the straight-line function
@@ -65,8 +59,8 @@ class Graph:
         self.twice = True  # whether a second recording may be made
         self.seen: list[ref[torch.Tensor]] = []  # the arrays of the call before: to hold them would double a client's memory
         self.fixed = [True] * program.inputs  # inputs that were the same array each time
-        self.loose: set[int] = set()  # inputs that were the same array for a time only
-        self.kin: set[Graph] = set()  # graphs that write some of the same buffers
+        self.varying: set[int] = set()  # inputs that were the same array for a time only
+        self.sharers: set[Graph] = set()  # graphs that write some of the same buffers
         self.links: dict[int, int] = {}  # input <- result of the call before
         self.before: dict[int, int] = {}  # id -> result, of the call before
         self.function: Callable[..., tuple] | None = None  # the function to record, if one is given
@@ -76,6 +70,7 @@ class Graph:
         self.rises = Rises()  # of the numbers that it was called with
         self.statics: list[torch.Tensor] = []
         self.ends: Callable[[tuple], tuple] = pick(program.dies)  # the ids of the inputs that end with a call
+        self.ending: set[int] = set()  # these inputs
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Run the graph. Returns whether it ran; else the straight-line function has to."""
@@ -144,8 +139,10 @@ class Graph:
         self.captures += 1
         self.recordings, self.next, self.kept = [], 0, 0  # if this capture fails, there is no graph
         program = self.program
-        dies = set(program.program.dying)
-        self.fixed = [(f or lies_elsewhere(self, i, a)) and i not in dies for i, (f, a) in enumerate(zip(self.fixed, arrays))]
+        dies = self.ending = set(program.program.dying)
+        self.fixed = [
+            (f or is_updated_elsewhere(self, i, a)) and i not in dies for i, (f, a) in enumerate(zip(self.fixed, arrays))
+        ]
         last, times = images_last(program.program, self.engine.at), Counter(map(id, arrays))
         self.statics = [
             a if f else buffer_of(self, a, layout(i in last), i - 1 in dies and times[id(a)] == 1)
@@ -153,16 +150,20 @@ class Graph:
         ]
         given = self.numbers = self.numbers or GraphNumbers(numbers, self.engine.at, self.rises.each)
         given.give(numbers)
-        self.events = ResultEvents()
-        self.captured = self.function or capturable(
-            program.program, program.kinds, self.engine, stage=program.stage, events=self.events
-        )
+        self._make_function()
         stream = self.engine.streams.pair()[0]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), unchanged(self, arrays):
+            assert self.captured is not None
             self.captured(*self.statics, *given.holes)
         torch.cuda.current_stream().wait_stream(stream)
         self.seconds += self.engine.clock() - began
+
+    def _make_function(self) -> None:
+        program, self.events = self.program, ResultEvents()
+        self.captured = self.function or capturable(
+            program.program, program.kinds, self.engine, stage=program.stage, events=self.events
+        )
 
     def _record(self) -> None:
         """Capture the function that was prepared."""
@@ -217,10 +218,10 @@ class Graph:
         arrays = [table[i] for i in ids]
         there = all(map(is_, arrays, self.statics))
         if not there:
-            self._check_fixed(arrays, table, numbers)
+            self._check_inputs(arrays, table, numbers)
         dying = set(self.ends(ins))
         recording = self._free_recording(table, dying)  # first: where there is no room, the call can be made again
-        spare_others(self, recording, table, dying)
+        copy_held_away(self, recording, table, dying)
         for id in dying:
             del table[id]
         if not there:
@@ -233,15 +234,18 @@ class Graph:
         self.numbers.advance()
         self.runs += 1
         table.update(by_result(ins, recording.results))
-        recording.lent, recording.let_go = ins[self.program.encoding.results], False
+        recording.lent, recording.unreferenced = ins[self.program.encoding.results], False
         return recording
 
-    def _check_fixed(self, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
-        """Capture again if an input has changed that was always the same array."""
-        for i, (a, buffer) in enumerate(zip(arrays, self.statics)):
-            if a is not buffer and self.fixed[i]:
-                self._vary(i, arrays, table, numbers)
-                return
+    def _check_inputs(self, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
+        """Capture again if an input has changed that was always the same array, and where inputs lie in buffers of another
+        graph, which this one then reads."""
+        moved = [i for i, (a, buffer) in enumerate(zip(arrays, self.statics)) if a is not buffer]
+        if (varied := next((i for i in moved if self.fixed[i]), None)) is not None:
+            self._vary(varied, arrays, table, numbers)
+        elif self.shares and self.bound < TRIES and bind_inputs(self, moved, arrays):
+            self.bound += 1
+            self._record_bound(arrays, table)
 
     def _copy_in(self, arrays: list[torch.Tensor]) -> None:
         """Copy inputs into their buffers. One may lie in the buffer of another, which is written at the same time."""
@@ -277,13 +281,24 @@ class Graph:
         """An input that was always the same array has changed: capture again, with a buffer for it."""
         while self.recordings:
             self.recordings.pop().clone_lent(table, arrays)
-        let_go(self)
+        release_buffers(self)
         self.fixed[input] = False
-        self.loose.add(input)
+        self.varying.add(input)
         self.varied += 1
         if self.varied >= TRIES:
-            self.fixed, self.loose = [False] * len(self.fixed), set(range(len(self.fixed)))
+            self.fixed, self.varying = [False] * len(self.fixed), set(range(len(self.fixed)))
         self._capture(arrays, numbers)
+
+    def _record_bound(self, arrays: list[torch.Tensor], table: dict[int, Any]) -> None:
+        """Record again, with other buffers of inputs. Libraries are initialized: the function need not run before."""
+        left: dict[int, Any] = {}  # by result, the tensor that lies in the buffer of an input
+        while self.recordings:
+            left |= self.recordings.pop().clone_lent(table, arrays, self.statics)
+        self.captures, self.next, self.kept = self.captures + 1, 0, 0
+        self._make_function()
+        self._record()
+        [recording] = self.recordings
+        recording.lent, recording.unreferenced = [left.get(j) for j in range(len(recording.results))], False
 
     def release(self) -> bool:
         """Drop the graph and its buffers, so that clients' tensors in them can be moved; after some calls it is captured again.
@@ -295,14 +310,14 @@ class Graph:
 
     def drop(self) -> None:
         """The same, of a graph that is not running."""
-        kin, self.kin = self.kin, set()
+        sharers, self.sharers = self.sharers, set()
         for recording in self.recordings:
             recording.give_up()
-        let_go(self)
+        release_buffers(self)
         self.recordings, self.next, self.statics, self.seen, self.before, self.captured = [], 0, [], [], {}, None
         self.fixed = [True] * self.program.inputs
-        self.calls = self.kept = 0  # a client that is moved out in every turn must not capture in every turn
-        for graph in kin:  # which would no longer know of this one's results in their buffers
+        self.calls = self.kept = self.bound = 0  # a client that is moved out in every turn must not capture in every turn
+        for graph in sharers:  # which would no longer know of this one's results in their buffers
             graph.release()
 
     def held(self) -> list[torch.Tensor]:
@@ -322,77 +337,6 @@ class Graph:
         return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
 
 
-def capturable(
-    program: Program, kinds: dict[int, Any], engine: Any, in_place: bool = True,
-    stage: Callable[[str, Program], Program] = lambda name, program: program,
-    collectives: Mapping[int, Callable[..., Any]] = NONE, events: ResultEvents | None = None,
-) -> Callable[..., tuple]:  # fmt: skip
-    """A program as a function of tensors alone: holes are 0-d tensors. With `in_place`, updates of many parameters run as one
-    fused call in place; without, all ops are in a form that a compiler can fuse. `collectives` has the kernels of those,
-    `events` are recorded behind small results."""
-    own = {n: ready for n, ready in kinds.items() if not ready.kind.row.collective}
-    kernels = {**tensor_kernels(program, own, engine, in_place), **collectives}
-    if not in_place:
-        return straight_line(program, KernelTable(kernels), flat=True)
-    program = stage("without unused ops", without_unused(program))
-    program = stage("updates fused", fuse_updates(program, lambda kind: where_it_lies(kind) is not None))
-    program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
-    program = stage("pieces written", write_pieces(program))
-    over = {ins.number: engine.writing(ins.kind) for ins in program.instructions if ins.in_place}
-    side, marks = None, NONE
-    if engine.at.type == "cuda":
-        if images_last(program, engine.at):
-            kernels |= {n: on_images(kernels[n]) for n, kind in program.kinds.items() if kind.row.images}
-        program = stage("lists fused", fuse_lists(program, alike))
-        program = stage("on two streams", off_critical_path(early_collectives(program)))
-        side = SideStream(engine.streams.pair()[1], torch.cuda.Stream(engine.at) if collectives else None)
-        marks = events.marks(program, side.stream) if events is not None else NONE
-    return straight_line(program, KernelTable(kernels, over, of_many), flat=True, side=side, marks=marks)
-
-
-def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_place: bool) -> dict[int, Callable[..., Any]]:
-    """Kernels by number of the kind, which take 0-d tensors for holes."""
-    open_ = {part.number for ins in program.instructions for part in ins.parts or (ins,) if part.holes}
-    kernels = {}
-    for number, ready in kinds.items():
-        kernel = kernels[number] = engine.plain(ready.kind)
-        takes_tensors = in_place and getattr(getattr(kernel, "func", kernel), "takes_tensors", False)
-        if number in open_ and not takes_tensors:
-            kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
-    return kernels
-
-
-def where_it_lies(kind: Kind) -> Callable[..., Any] | None:
-    """A fused kernel for many updates that overwrites their operands, even if others hold them."""
-    run = GATHERED.get(kind.row.name)
-    return None if run is None else partial(run, **kind.settings)
-
-
-def of_many(kind: Kind) -> Callable[..., Any] | None:
-    """A fused kernel for updates, or for a list of instructions that are alike."""
-    return where_it_lies(kind) or of_list(kind)
-
-
 def _held(at: torch.device) -> int:
     """Bytes that the allocator has reserved without a tensor in them."""
     return torch.cuda.memory_reserved(at) - torch.cuda.memory_allocated(at)
-
-
-def _cast(run: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
-    """A kernel that takes 0-d tensors as numbers, with results in the dtypes that Python numbers would give. Integers in
-    floating point arithmetic are doubles, as Python's would be; integers that are offsets stay integers."""
-    dtypes = tuple(TORCH[s.dtype] for s in kind.outs)
-    computed = kind.row.pointwise or kind.row.updates
-    widen = computed and all(t.is_floating_point for t in dtypes)
-    whole = [i for i, s in enumerate(kind.ins) if s is int] if widen else []
-
-    def kernel(*operands: Any) -> Any:
-        given = list(operands)
-        for i in whole:
-            given[i] = given[i].double() if isinstance(given[i], torch.Tensor) else given[i]
-        made = run(*given)
-        if len(dtypes) == 1:
-            return made.to(dtypes[0])
-        return tuple(m.to(t) for m, t in zip(made, dtypes))
-
-    return kernel

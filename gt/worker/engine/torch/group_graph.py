@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from gt.worker.engine.torch.cuda_graph import HOT, Graph, capturable
+from gt.worker.engine.torch.cuda_graph import HOT, Graph
+from gt.worker.engine.torch.graph_function import capturable
 from gt.worker.programs.group_recordings import NEVER, NOT_NOW, RECORD, GroupPeers
 from gt.worker.programs.passes.early_collectives import in_buckets
 

@@ -21,7 +21,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from gt.program.code import by_result
 from gt.worker.engine.torch.checking import alike, wanted
-from gt.worker.engine.torch.cuda_graph import Graph, capturable, where_it_lies
+from gt.worker.engine.torch.cuda_graph import Graph
+from gt.worker.engine.torch.graph_function import capturable, where_it_lies
 from gt.worker.engine.torch.graph_images import images_last
 from gt.worker.programs.codegen import KernelTable, straight_line
 from gt.worker.programs.passes.fuse_updates import fuse_updates

@@ -56,7 +56,7 @@ class GraphRecording:
         self.reads: list[HostRead] = []  # not answered yet
         self.events = [event for _, event in early]  # all that the graph records: they must live as long as it does
         self.lent: Sequence[Any] = [None] * len(results)  # the tensor that lies in each buffer
-        self.let_go = True  # whether nobody holds a result of its last replay any more
+        self.unreferenced = True  # whether nobody holds a result of its last replay any more
         self.copies: dict[int, torch.Tensor] = {}  # by result that was held, where it was copied to,
         self.copied: dict[int, Any] = {}  # and the tensor that lies there
         for buffer in results:
@@ -87,13 +87,22 @@ class GraphRecording:
         for j in held:
             table[self.lent[j]] = self.copies[j]
 
-    def clone_lent(self, table: dict[Any, Any], arrays: list[torch.Tensor]) -> None:
-        """Give everyone who holds a result a copy, also in `arrays`, as there will be no next replay."""
-        for id, buffer in zip(self.lent, self.results):
-            if table.get(id) is buffer:
-                table[id] = kept = buffer.clone()
-                arrays[:] = [kept if a is buffer else a for a in arrays]
+    def clone_lent(
+        self, table: dict[Any, Any], arrays: list[torch.Tensor], staying: Iterable[torch.Tensor] = ()
+    ) -> dict[int, Any]:  # fmt: skip
+        """Give everyone who holds a result a copy, also in `arrays`, as there will be no next replay; except of results in
+        `staying` buffers, which the graph goes on using. Returns these results: the tensor that lies in each."""
+        stay, left = set(map(id, staying)), {}
+        for j, buffer in enumerate(self.results):
+            if table.get(self.lent[j]) is not buffer:
+                continue
+            if id(buffer) in stay:
+                left[j] = self.lent[j]
+                continue
+            table[self.lent[j]] = kept = buffer.clone()
+            arrays[:] = [kept if a is buffer else a for a in arrays]
         self.give_up()
+        return left
 
     def keep_reads(self, sync: Callable[[], None]) -> None:
         """Copy values that are still to be read, as the next replay writes over them; `sync` waits for the device."""
@@ -105,7 +114,7 @@ class GraphRecording:
     def give_up(self) -> None:
         """Its buffers are tensors like any others from now on."""
         for buffer in (*self.results, *self.copies.values()):
-            buffer.lent, buffer.done, buffer.host = False, None, None  # type: ignore[attr-defined]
+            buffer.lent, buffer.done, buffer.host, buffer.maker = False, None, None, None  # type: ignore[attr-defined]
 
     def buffers(self) -> Iterable[torch.Tensor]:
         return (*self.results, *self.copies.values())

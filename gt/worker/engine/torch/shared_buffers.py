@@ -1,13 +1,16 @@
 """Buffers that several CUDA graphs of a client use in turns. A step that is sometimes called early is three programs: the whole
 step, its part before the updates, and the updates. Parameters and the optimizer's state lie in the same buffers for all three,
-so that nothing is copied between them. A graph that writes over a buffer first copies the values away that someone holds there,
-whichever graph made them: graphs with buffers in common know one another (`kin`)."""
+and the updates read gradients where the part before them leaves these, so that nothing is copied between them. A graph that
+writes over a buffer first copies the values away that someone holds there, whichever graph made them: graphs with buffers in
+common know one another (`sharers`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -20,9 +23,9 @@ def users(buffer: torch.Tensor) -> set[Any]:
     return getattr(buffer, "users", None) or set()
 
 
-def lies_elsewhere(graph: Any, input: int, array: torch.Tensor) -> bool:
+def is_updated_elsewhere(graph: Any, input: int, array: torch.Tensor) -> bool:
     """Whether an input lies where another graph updates it: it is read there."""
-    return graph.shares and input not in graph.loose and bool(users(array))
+    return graph.shares and input not in graph.varying and bool(users(array))
 
 
 def buffer_of(graph: Any, array: torch.Tensor, order: torch.memory_format, dies: bool) -> torch.Tensor:
@@ -33,9 +36,44 @@ def buffer_of(graph: Any, array: torch.Tensor, order: torch.memory_format, dies:
     if not (graph.shares and dies and others and fits):
         return lent(array, order)
     for other in others:
-        other.kin.add(graph)
-        graph.kin.add(other)
+        _share(graph, other)
     return array
+
+
+def _share(graph: Any, other: Any) -> None:
+    other.sharers.add(graph)
+    graph.sharers.add(other)
+
+
+def bind_inputs(graph: Any, moved: Iterable[int], arrays: list[torch.Tensor]) -> bool:
+    """Let a graph read those of its `moved` inputs that end with the call where another graph leaves its results, instead of
+    in buffers of its own. Returns whether there are any: it has to be recorded again."""
+    made = {i: maker for i in moved if i in graph.ending and i not in graph.links and (maker := _maker(arrays[i])) is not None}
+    made = {i: maker for i, maker in made.items() if maker is not graph and _laid_out_as(arrays[i], graph.statics[i])}
+    if not made:
+        return False
+    known = [*arrays, *graph.statics, *(r for maker in set(made.values()) for r in maker.recordings[0].results)]
+    given, tensors = Counter(map(id, arrays)), Counter(map(_storage, {id(a): a for a in known}.values()))
+    found = [i for i in made if given[id(arrays[i])] == tensors[_storage(arrays[i])] == 1]  # no two values lie in one buffer
+    for i in found:
+        graph.statics[i] = arrays[i]
+        _share(graph, made[i])
+        made[i].twice = False  # a second recording would leave them elsewhere
+    return bool(found)
+
+
+def _maker(array: torch.Tensor) -> Any:
+    """The graph in the buffer of whose result a value lies, if there is one."""
+    maker = getattr(array, "maker", None)
+    return maker() if maker is not None else None
+
+
+def _laid_out_as(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype is b.dtype and a.shape == b.shape and a.stride() == b.stride()
+
+
+def _storage(array: torch.Tensor) -> int:
+    return array.untyped_storage().data_ptr()
 
 
 @contextmanager
@@ -50,29 +88,34 @@ def unchanged(graph: Any, arrays: list[torch.Tensor]) -> Iterator[None]:
 
 
 def note_updates(graph: Any) -> None:
-    """A graph was captured, which updates some values where they lie."""
+    """A graph was captured, which updates some values where they lie, and leaves its other results in buffers of its own."""
     for i in graph.links:
         if not graph.fixed[i]:
             graph.statics[i].users = {*users(graph.statics[i]), graph}
+    inputs = set(map(id, graph.statics))
+    for buffer in graph.recordings[0].results if graph.shares else ():
+        if id(buffer) not in inputs:
+            buffer.maker = ref(graph)
 
 
-def let_go(graph: Any) -> None:
+def release_buffers(graph: Any) -> None:
     """The buffers of a graph are tensors like any others, unless another one uses them, too."""
     for buffer, fixed in zip(graph.statics, graph.fixed):
         if not fixed:
             users(buffer).discard(graph)
-            buffer.lent = bool(users(buffer))
+            buffer.lent = bool(users(buffer)) or _maker(buffer) is not None
 
 
-def spare_others(graph: Any, recording: GraphRecording, table: dict[int, Any], dying: set[int]) -> None:
+def copy_held_away(graph: Any, recording: GraphRecording, table: dict[int, Any], dying: set[int]) -> None:
     """Copy results of other recordings away that someone holds and this one writes over: the buffers of inputs are the same in
     both recordings of a graph, and may be in other graphs."""
-    others = [r for g in (graph, *graph.kin) for r in g.recordings if r is not recording and not r.let_go]
+    others = [r for g in (graph, *graph.sharers) for r in g.recordings if r is not recording and not r.unreferenced]
     if not others:
         return
-    written = {id(buffer) for buffer in (*recording.results, *graph.statics)}
+    written = {id(buffer) for buffer in recording.results}
+    written |= {id(buffer) for buffer, fixed in zip(graph.statics, graph.fixed) if not fixed}
     for other in others:
         held = other.held(table, dying)
         if shared := [j for j in held if id(other.results[j]) in written]:
             other.copy_away(table, shared)
-        other.let_go = not held
+        other.unreferenced = not held
