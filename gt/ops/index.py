@@ -127,7 +127,7 @@ op("slice", complex="analytic", shape=lambda a, *starts, take: Spec(_checked(a.s
    kernel=lambda xp, a, *starts, take: xp.getitem(a, _cut(take, starts)),
    grad=lambda gs, ys, ins, take: [gs[0].op("slice_grad", *ins[1:], shape=ins[0].shape, take=take)])  # fmt: skip
 op("slice_grad", complex="analytic", shape=_unpicked, shard=_slice_grad_rules, cut=_piece, limits=_limits,
-   piece=PieceWrite(_reached, "slice_put"),
+   piece=PieceWrite(_reached, put="slice_put", join="cat", form="reshape"),
    tries=(((Spec((2,), float32), 2, 1), {"shape": (4, 5), "take": TAKE}),
           ((Spec((4, 3), float32), 0, 4), {"shape": (4, 5), "take": BACK})),
    kernel=lambda xp, g, *starts, shape, take: xp.setitem(xp.zeros(shape, dtype=g.dtype), _cut(take, starts), g),

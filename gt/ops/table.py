@@ -50,10 +50,12 @@ class Alias:
 class PieceWrite:
     """Facts about an op that writes its first operand into zeros, at places that its numbers say: `places(kind, numbers)` are
     the indices along each axis, `put` names the row that writes it into another tensor instead, with the same operands behind
-    that."""
+    that, `join` the row that makes a whole of pieces along an axis, `form` the one that gives a piece its missing axes."""
 
     places: Callable[[Kind, tuple[Any, ...]], tuple[range, ...]]
     put: str
+    join: str
+    form: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

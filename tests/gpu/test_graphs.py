@@ -268,8 +268,9 @@ def test_products_have_the_precision_that_was_set(precision: str) -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def losses_read(steps: int, replay: bool) -> tuple[list[list[float]], dict]:
-    """A deep network whose loss is read in each step, that of the step before in every third, and both at the end."""
+def losses_read(steps: int, replay: bool, clear: bool = False) -> tuple[list[list[float]], dict]:
+    """A deep network whose loss is read in each step, that of the step before in every third, and both at the end. With `clear`
+    gradients end with their step, else with the next one's forward pass."""
     with cluster(1, "pytorch") as c:
         if not replay:
             HERE.scope.session.tracer = None
@@ -284,15 +285,18 @@ def losses_read(steps: int, replay: bool) -> tuple[list[list[float]], dict]:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            if clear:
+                optimizer.zero_grad()
             losses.append(loss)
             read.append([loss.item()] + ([losses[-2].item(), loss.item()] if i % 3 == 2 else []))
         read.append([loss.item() for loss in losses])
         return read, c.workers[0].stats()["traces"]
 
 
-def test_a_loss_read_in_every_step_is_that_of_its_step() -> None:
-    mine, stats = losses_read(40, True)
-    want, _ = losses_read(40, False)
+@pytest.mark.parametrize("clear", [False, True])
+def test_a_loss_read_in_every_step_is_that_of_its_step(clear: bool) -> None:
+    mine, stats = losses_read(40, True, clear)
+    want, _ = losses_read(40, False, clear)
     assert stats["compiled_calls"] >= 20 and stats.get("fallbacks", 0) == 0, stats
     for a, b in zip(mine, want):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
@@ -308,9 +312,9 @@ def test_updates_behind_a_read_copy_no_gradients(monkeypatch: pytest.MonkeyPatch
         copy_in(graph, arrays)
 
     monkeypatch.setattr(Graph, "_copy_in", counted)
-    _, stats = losses_read(40, True)
+    _, stats = losses_read(40, True, clear=True)
     assert stats["compiled_calls"] >= 20 and stats.get("fallbacks", 0) == 0, stats
-    assert all(set(shapes) <= {(8, 16)} and len(shapes) <= 2 for shapes in moved[-10:]), "the batch alone"
+    assert all(set(shapes) <= {(8, 16)} and len(shapes) <= 2 for shapes in moved[-10:]), moved[-10:]  # the batch alone
 
 
 def test_a_small_result_is_read_while_the_rest_of_its_graph_runs() -> None:

@@ -12,6 +12,7 @@ from gt.ops import Kind
 from gt.program import Program
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.graph_images import images_last, on_images
+from gt.worker.engine.torch.joined import joining
 from gt.worker.engine.torch.kernels import GATHERED
 from gt.worker.engine.torch.lists import alike, of_list
 from gt.worker.engine.torch.result_events import ResultEvents
@@ -21,6 +22,7 @@ from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.early_collectives import early_collectives
 from gt.worker.programs.passes.fuse_lists import fuse_lists
 from gt.worker.programs.passes.fuse_updates import fuse_updates
+from gt.worker.programs.passes.joined_pieces import join_pieces
 from gt.worker.programs.passes.side_stream import off_critical_path
 from gt.worker.programs.passes.sums_of_pieces import write_pieces
 from gt.worker.programs.passes.unused import without_unused
@@ -41,6 +43,9 @@ def capturable(
     program = stage("without unused ops", without_unused(program))
     program = stage("updates fused", fuse_updates(program, lambda kind: where_it_lies(kind) is not None))
     program = stage("constants folded", fold_constants(program, partial(constant, kernels, engine.at)))
+    program = stage("pieces joined", join_pieces(program))
+    kernels |= {n: joining(engine.plain(kind)) for n, kind in program.kinds.items() if n not in kernels and len(kind.ins) > 1}
+    kernels |= {n: engine.plain(kind) for n, kind in program.kinds.items() if n not in kernels}
     program = stage("pieces written", write_pieces(program))
     over = {ins.number: engine.writing(ins.kind) for ins in program.instructions if ins.in_place}
     side, marks = None, NONE

@@ -27,8 +27,8 @@ class PinnedMap(mmap.mmap):
 
 
 class PinnedMaps:
-    """`counts` has the segments of large tensors: those locked, and those that are not, as there is a limit or the system
-    refused it; the driver copies these."""
+    """`counts` has the segments of large tensors: locked ones, and others, past the limit or refused by the system, from which
+    the driver copies."""
 
     def __init__(self, at: torch.device) -> None:
         self.at, self.left, self.allowed = at, LOCKED, True
@@ -46,7 +46,7 @@ class PinnedMaps:
         return made
 
     def _lock(self, address: int, length: int) -> str:
-        """Lock a segment if there is room for it; returns what it is counted as."""
+        """Lock a segment if there is room for it; returns its name in `counts`."""
         if not self.allowed:
             return "refused"
         if length > self.left:

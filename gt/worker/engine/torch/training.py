@@ -64,17 +64,19 @@ def _run_fused_grad(
     if name == "cpu":
         run = aten._scaled_dot_product_flash_attention_for_cpu_backward
         return run(g, q, k, v, y, lse, 0.0, causal, attn_mask=bias, scale=scale)
-    none = torch.zeros((), dtype=torch.int64, device=q.device)  # in place of a random state: there is no dropout
+    none = torch.empty((), dtype=torch.int64, device=q.device)  # in place of a random state, which is not read without dropout
     if name == "flash":
         return aten._scaled_dot_product_flash_attention_backward(
             g, q, k, v, y, lse, None, None, q.shape[-2], k.shape[-2], 0.0, causal, none, none, scale=scale
         )
-    lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=float("inf"))  # the kernel reads 32 at a time
-    y = y.transpose(1, 2).contiguous().transpose(1, 2)  # and expects its output in its own layout, heads inside rows
-    wanted = [True, True, True, False]
-    return aten._scaled_dot_product_efficient_attention_backward(
-        g, q, k, v, None, y, lse, none, none, 0.0, wanted, causal, scale=scale
-    )[:3]
+    if lse.shape[-1] % 32:
+        lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=float("inf"))  # the kernel reads 32 at a time
+    g, q, k, v, y = (a.transpose(1, 2) for a in (g, q, k, v, y))  # heads inside rows
+    found = aten._efficient_attention_backward(
+        g, q, k, v, None, y.contiguous(), None, None, q.shape[1], k.shape[1], lse, 0.0, none, none, int(causal), False,
+        scale=scale, shared_storage_dqdkdv=q.shape == k.shape,
+    )  # fmt: skip
+    return tuple(a.transpose(1, 2) for a in found[:3])
 
 
 def _scores(q: Array, k: Array, scale: float, mask: tuple[Array, ...], causal: bool) -> Array:
