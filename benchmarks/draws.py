@@ -1,0 +1,51 @@
+"""Random draws on a CPU against torch: uniform, normal, a mask and dropout, float32, 2^10 to 2^22 numbers, one thread and all.
+
+The worker's own functions and torch's run alternately in one process; `ratio` is how many times as fast GT's are, best of many.
+`python benchmarks/run.py draws`; GT's numbers are the same on every engine and processor, torch's are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tensor_ops_torch import BURST, PAUSE, ROUNDS, threads
+
+from gt.tensor_ops.measure import alternately
+from gt.worker.engine import philox
+
+SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 22)
+SEED, NUMBER, P = 12345, 7, 0.3
+
+
+def pairs(torch: Any, n: int) -> Iterator[tuple[str, Callable, Callable]]:
+    """Each distribution: its name, GT's call and torch's."""
+    from gt.worker.engine.torch.namespace import TorchNamespace
+
+    ours = TorchNamespace(torch.device("cpu"))
+    x, least = torch.randn(n), round(P * (1 << 16))
+    yield "uniform", lambda: ours.fractions(SEED, NUMBER, 0, n), lambda: torch.rand(n)
+    yield "normal", lambda: ours.normals(SEED, NUMBER, 0, n), lambda: torch.randn(n)
+    mask = lambda: torch.empty(n, dtype=torch.bool).bernoulli_(1 - P)
+    yield "mask", lambda: ours.bernoulli(SEED, NUMBER, 0, n, least), mask
+    yield "dropout", lambda: ours.dropped(x, P, SEED, NUMBER, 0), lambda: torch.nn.functional.dropout(x, P)
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    """One dict a comparison: case, gt, rival, unit, ratio."""
+    import pytest
+    import torch
+
+    for count in threads():
+        torch.set_num_threads(count)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(philox, "_threads", lambda count=count: count)
+            for n in SIZES:
+                for name, mine, theirs in pairs(torch, n):
+                    took = alternately({"gt": mine, "rival": theirs}, ROUNDS, pause=PAUSE, burst=BURST)
+                    case = f"draws {count} thread{'s' * (count > 1)} {n} {name}"
+                    gt, rival = took["gt"] * 1e6, took["rival"] * 1e6
+                    yield {"case": case, "gt": gt, "rival": rival, "unit": "us", "ratio": rival / gt}
+
+
+CASES = {"draws": cases}
