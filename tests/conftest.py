@@ -73,6 +73,14 @@ def plain_environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def onednn_on() -> Iterator[None]:
+    """PyTorch itself turns oneDNN off, for good, at some products of bfloat16 on a CPU without instructions for them."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch._C._set_mkldnn_enabled(True)
+
+
+@pytest.fixture(autouse=True)
 def own_variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """`@pytest.mark.default("GT_TRACE")`: a test of that variable's effect runs without the caller's."""
     for name in {name for mark in request.node.iter_markers("default") for name in mark.args}:

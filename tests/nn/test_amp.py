@@ -121,3 +121,11 @@ def test_gradients_are_clipped_unscaled() -> None:
     other = gt.amp.GradScaler()
     other.load_state_dict(state)
     assert other.state_dict() == state and state.keys() == torch.amp.GradScaler("cpu").state_dict().keys()
+
+
+def test_a_product_of_bfloat16_leaves_onednn_on() -> None:
+    """PyTorch turns it off where the CPU has no instructions for bfloat16, and warns with a C++ stack."""
+    x = gt.ones(64, 64).to(gt.bfloat16)
+    for y in (F.linear(x, x), x @ x.mT, gt.addmm(x, x, x.mT), gt.einsum("ij,kj->ik", x, x)):
+        assert y.sum().item() in (64**3, 64**3 + 64**2)
+        assert torch._C._get_mkldnn_enabled()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 from weakref import WeakSet
 
@@ -49,6 +49,22 @@ def _at_precision(run: Callable[..., Any], precision: str, *operands: Any) -> An
         return run(*operands)
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@cache
+def _onednn_multiplies_bfloat16() -> bool:
+    return not torch.backends.mkldnn.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def _without_onednn(run: Callable[..., Any], *operands: Any) -> Any:
+    """Run a product of bfloat16 on a CPU without instructions for it. PyTorch gives some of them to oneDNN all the same, and
+    when that fails it turns oneDNN off for good, for every dtype."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        return run(*operands)
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 LARGE = 1 << 20  # bytes that are copied by all threads
@@ -105,6 +121,8 @@ class TorchEngine:
 
     def _precise(self, kind: Kind, run: Callable[..., Any]) -> Callable[..., Any]:
         """A kernel in the precision of its kind."""
+        if self.at.type == "cpu" and kind.row.products and kind.outs[0].dtype is bfloat16 and not _onednn_multiplies_bfloat16():
+            return partial(_without_onednn, run)
         return partial(_at_precision, run, kind.precision) if self._lowered(kind) else run
 
     def _lowered(self, kind: Kind) -> bool:
