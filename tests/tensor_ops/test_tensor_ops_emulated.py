@@ -25,7 +25,7 @@ OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 CROSS = shutil.which(f"{OTHER}-linux-gnu-g++")
 QEMU = shutil.which(f"qemu-{OTHER}") or shutil.which(f"qemu-{OTHER}-static")
 SETS = {"aarch64": {"neon": 0}, "x86_64": {"sse2": 0, "avx2": 1}}[OTHER]
-TABLES = {"aarch64": {"gt_native": []}, "x86_64": build.X86_SETS}[OTHER]
+TABLES = {"aarch64": {"gt_native": build.NATIVE[1:]}, "x86_64": build.X86_SETS}[OTHER]
 CPP = SimpleNamespace(name="cpp")
 KERNELS = {"silu": "silu", "gelu": "gelu_tanh", "gelu from -1": "gelu_tanh", "gelu none": "gelu_erf"}
 

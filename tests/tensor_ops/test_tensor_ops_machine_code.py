@@ -30,7 +30,7 @@ V3, V4 = ({name: build.X86_SETS[name]} for name in ("gt_avx2", "gt_avx512"))
 TARGETS = {
     "x86-64-v3": Target("x86_64", V3, rf"{X86}s[sd]\s", rf"{X86}p[sd]\s.*%ymm"),
     "x86-64-v4": Target("x86_64", V4, rf"{X86}s[sd]\s", rf"{X86}p[sd]\s.*%zmm"),
-    "aarch64": Target("aarch64", {"gt_native": []}, rf"{ARM}\s+[sdh]\d", rf"{ARM}\s+v\d+\.(?:4s|2d)"),
+    "aarch64": Target("aarch64", {"gt_native": build.NATIVE[1:]}, rf"{ARM}\s+[sdh]\d", rf"{ARM}\s+v\d+\.(?:4s|2d)"),
 }
 KERNEL = re.compile(r"::(unary|binary|rms_rows|unary_part|binary_part)<(?:\(anonymous namespace\)::)?(\w+)(?:, ([^>]*))?>\(")
 

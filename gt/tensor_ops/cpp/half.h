@@ -2,12 +2,14 @@
 
 // ---- bfloat16: the upper half of a float ----
 
+#ifndef GT_NEON
 // The float whose upper half is the rounded value. A NaN whose lower half is not zero could round to infinity.
 static GT_INLINE Words rounded_bfloat(Floats x) {
     Words u = (Words)x;
     Words rounded = u + 0x7fffu + ((u >> 16) & 1u);
     return x == x ? rounded : (u | 0x400000u);
 }
+#endif
 
 // In memory every other bfloat is the upper half of a 32-bit word already: even elements need a shift, odd ones a mask, and
 // nothing has to move between lanes.
@@ -16,21 +18,60 @@ static GT_INLINE Pack<Floats> load(AnyOrder, const bfloat_t* x) {
     return {{(Floats)(a << 16), (Floats)(a & 0xffff0000u), (Floats)(b << 16), (Floats)(b & 0xffff0000u)}};
 }
 
+#ifdef GT_NEON
+// The bfloats nearest to eight floats, whose upper and lower halves are given. Only an upper half of ones would leave NaN by
+// adding one: a NaN that was computed is a quiet one, and one that was loaded has zeros in its lower half.
+static GT_INLINE uint16x8_t nearest_bfloats(uint16x8_t upper, uint16x8_t lower) {
+    uint16x8_t past_half = vqaddq_u16(lower, vandq_u16(upper, vdupq_n_u16(1)));
+    uint16x8_t up = vcgtq_u16(past_half, vdupq_n_u16(0x8000));
+    uint16x8_t ones = vceqq_u16(vorrq_u16(upper, vdupq_n_u16(0x8000)), vdupq_n_u16(0xffff));
+    return vsubq_u16(upper, vbicq_u16(up, ones));
+}
+
+static GT_INLINE void store(AnyOrder, bfloat_t* y, const Pack<Floats>& p) {
+    auto both = [](Floats even, Floats odd) {
+        uint16x8_t a = vreinterpretq_u16_f32(even), b = vreinterpretq_u16_f32(odd);
+        return nearest_bfloats(vtrn2q_u16(a, b), vtrn1q_u16(a, b));
+    };
+    store_vector(y, both(p.at[0], p.at[1]));
+    store_vector(y + 2 * kLanes<Floats>, both(p.at[2], p.at[3]));
+}
+#else
 static GT_INLINE void store(AnyOrder, bfloat_t* y, const Pack<Floats>& p) {
     auto both = [](Floats even, Floats odd) { return (rounded_bfloat(even) >> 16) | (rounded_bfloat(odd) & 0xffff0000u); };
     store_vector(y, both(p.at[0], p.at[1]));
     store_vector(y + 2 * kLanes<Floats>, both(p.at[2], p.at[3]));
 }
+#endif
 
 static GT_INLINE Pack<Floats> load(NoTies, const bfloat_t* x) { return load(AnyOrder(), x); }
 
 // A NaN that came from bfloats has zeros in its lower half and stays one.
 static GT_INLINE void store(NoTies, bfloat_t* y, const Pack<Floats>& p) {
+#ifdef GT_NEON
+    auto both = [](Floats even, Floats odd) { return vtrn2q_u16((uint16x8_t)((Words)even + 0x8000u), (uint16x8_t)((Words)odd + 0x8000u)); };
+#else
     auto both = [](Floats even, Floats odd) { return (((Words)even + 0x8000u) >> 16) | (((Words)odd + 0x8000u) & 0xffff0000u); };
+#endif
     store_vector(y, both(p.at[0], p.at[1]));
     store_vector(y + 2 * kLanes<Floats>, both(p.at[2], p.at[3]));
 }
 
+#ifdef GT_NEON
+static GT_INLINE Pack<Floats> load(InOrder, const bfloat_t* x) {
+    uint16x8_t a = load_vector<uint16x8_t>(x), b = load_vector<uint16x8_t>(x + 8), zero = vdupq_n_u16(0);
+    return {{(Floats)vzip1q_u16(zero, a), (Floats)vzip2q_u16(zero, a), (Floats)vzip1q_u16(zero, b), (Floats)vzip2q_u16(zero, b)}};
+}
+
+static GT_INLINE void store(InOrder, bfloat_t* y, const Pack<Floats>& p) {
+    auto both = [](Floats low, Floats high) {
+        uint16x8_t a = vreinterpretq_u16_f32(low), b = vreinterpretq_u16_f32(high);
+        return nearest_bfloats(vuzp2q_u16(a, b), vuzp1q_u16(a, b));
+    };
+    store_vector(y, both(p.at[0], p.at[1]));
+    store_vector(y + 8, both(p.at[2], p.at[3]));
+}
+#else
 static GT_INLINE Floats widen_bfloat(Shorts x) { return (Floats)(__builtin_convertvector(x, Words) << 16); }
 
 static GT_INLINE Shorts low_halves(Words u) {
@@ -49,6 +90,7 @@ static GT_INLINE Pack<Floats> load(InOrder, const bfloat_t* x) {
 static GT_INLINE void store(InOrder, bfloat_t* y, const Pack<Floats>& p) {
     every([&](size_t i) { store_vector(y + i * kLanes<Floats>, low_halves(rounded_bfloat(p.at[i]) >> 16)); });
 }
+#endif
 
 // ---- float16: the CPU's conversion where it has one, integer arithmetic elsewhere ----
 

@@ -9,6 +9,7 @@ static GT_INLINE Pack<V> apply(Op, const Pack<V>& x) {
 
 #ifdef GT_NEON
 #include "neon.h"
+#include "neon_gelu.h"
 #endif
 #ifdef GT_AVX512
 #include "avx512.h"
@@ -73,7 +74,7 @@ static void unary(const void* from, void* to, size_t begin, size_t end, bool pas
     if (i) unary_part<Op>(x, y, i);
     for (; i + kPack<T> <= n; i += kPack<T>) {
         Pack<Vector<T>> made = apply(OfType<Op, T>(), load(order, x + i));
-        if (past_cache) {
+        if (kHasStream && past_cache) {
             prefetch(x + i);
             stream(order, y + i, made);
         } else {

@@ -96,7 +96,7 @@ static GT_INLINE void scale_range(const T* x, const Compute<T>* w, T* y, Compute
     size_t i = 0;
     for (; i + kPack<T> <= n; i += kPack<T>) {
         Pack<Vector<T>> made = scaled<T>(load(order, x + i), scale, load(order, w + i));
-        if (past_cache)
+        if (kHasStream && past_cache)
             stream(order, y + i, made);
         else
             store(order, y + i, made);
@@ -132,10 +132,13 @@ static void rms_rows(const void* from, const void* weight, void* to, void* rstds
             at += lead;
             if (at < n) scale_range(x + at, w + at, y + at, scale, at + count <= n ? count : n - at, past_cache);
         };
-        if (last)
-            write(0, n);
-        else
+        // Without stores past the cache the two take turns by the row: their loops are shorter, and the row lies in the cache.
+        if (kHasStream && !last) {
             sum = sum_of_squares(x + n, n, write);
+            continue;
+        }
+        write(0, n);
+        if (!last) sum = sum_of_squares(x + n, n);
     }
     if (past_cache) stream_done();
 }
