@@ -134,6 +134,15 @@ def _native(
         job.result()
 
 
+KINDS = {"fractions": (FRACTIONS, 4), "words": (WORDS, 8), "bernoulli": (BERNOULLI, 1), "normals": (NORMAL, 4)}
+
+
+def write(name: str, out: int, seed: int, number: int, first: int, count: int, least: int = 0) -> None:
+    """The numbers of the function below with that name, written to the address `out`; in C only."""
+    distribution, size = KINDS[name]
+    _native(distribution, seed, number, first, count, out, size, least=least)
+
+
 def fractions(seed: int, number: int, first: int, count: int) -> np.ndarray:
     out = np.empty(count, np.float32)
     if NATIVE is None:

@@ -30,6 +30,9 @@ def forward(index: tuple, shape: Any) -> tuple[tuple, list[int]]:
     return tuple(ahead), back
 
 
+DRAWN = {"fractions": torch.float32, "words": torch.int64, "bernoulli": torch.bool, "normals": torch.float32}
+
+
 def _traced() -> bool:
     """Whether a compiler of PyTorch traces the call."""
     return bool(torch._C._len_torch_dispatch_stack())
@@ -58,7 +61,11 @@ class TorchNamespace:
     def _random(self, name: str, seed: Any, number: Any, *args: int) -> torch.Tensor:
         """The host's generator on a CPU; PyTorch's operations on other devices, and if the seed is a CUDA graph's tensor."""
         if self.device.type == "cpu" and isinstance(seed, int) and isinstance(number, int):
-            return torch.from_numpy(getattr(philox, name)(seed, number, *args))
+            if philox.NATIVE is None or _traced():
+                return torch.from_numpy(getattr(philox, name)(seed, number, *args))
+            out = torch.empty(args[1], dtype=DRAWN[name])  # a small array of NumPy's is drawn faster than made a tensor
+            philox.write(name, out.data_ptr(), seed, number, *args)
+            return out
         return getattr(random, name)(self, seed, number, *args)
 
     def fractions(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
