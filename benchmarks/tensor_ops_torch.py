@@ -1,12 +1,14 @@
 """silu, both gelus and rms_norm of tensor_ops_cpp against torch: every dtype, with and without `out=`, one thread and all.
 
-Both run alternately in one process on the same torch tensors; `ratio` is how many times as fast GT is, best of many. The lines
-"vs copy" give the part of a plain copy's speed. `python benchmarks/run.py tensor_ops_torch`; alone, with `--quick` for a third
-of the rounds, `python benchmarks/tensor_ops_torch.py`.
+Both run alternately on the same torch tensors, in a process for each number of threads: the Arm Compute Library, which torch's
+gelu (erf) is on 64-bit ARM, takes its number from OMP_NUM_THREADS alone. `ratio` is how many times as fast GT is, best of many.
+The lines "vs copy" give the part of a plain copy's speed. `python benchmarks/run.py tensor_ops_torch`; alone, `--quick` for
+a third of the rounds, `python benchmarks/tensor_ops_torch.py`.
 """
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -47,27 +49,43 @@ def pairs(torch: Any, cpp: Any, dtype: str) -> Iterator[tuple[str, Callable, Cal
     yield "silu out= vs copy", lambda: calls.silu(cpp, x, out), lambda: cpp.copy(*raw)
 
 
-def cases(rounds: int = ROUNDS) -> Iterator[dict[str, Any]]:
-    """One dict a comparison: case, gt, rival, unit, ratio."""
+def of_threads(count: int, rounds: int) -> Iterator[dict[str, Any]]:
     import torch
 
     cpp = choice.module("cpp")
     used = cpp.get_optimization_info()["instruction_set"]
+    torch.set_num_threads(count)
+    cpp.set_threads(count)
+    for dtype in DTYPES:
+        for name, mine, theirs in pairs(torch, cpp, dtype):
+            took = alternately({"gt": mine, "rival": theirs}, rounds, pause=PAUSE, burst=BURST)
+            case = f"{used} {count} thread{'s' * (count > 1)} {dtype} {name}"
+            ratio = took["rival"] / took["gt"]
+            yield {"case": case, "gt": took["gt"] * 1e3, "rival": took["rival"] * 1e3, "unit": "ms", "ratio": ratio}
+
+
+def cases(rounds: int = ROUNDS) -> Iterator[dict[str, Any]]:
+    """One dict a comparison: case, gt, rival, unit, ratio."""
     for count in threads():
-        torch.set_num_threads(count)
-        cpp.set_threads(count)
-        for dtype in DTYPES:
-            for name, mine, theirs in pairs(torch, cpp, dtype):
-                took = alternately({"gt": mine, "rival": theirs}, rounds, pause=PAUSE, burst=BURST)
-                case = f"{used} {count} thread{'s' * (count > 1)} {dtype} {name}"
-                ratio = took["rival"] / took["gt"]
-                yield {"case": case, "gt": took["gt"] * 1e3, "rival": took["rival"] * 1e3, "unit": "ms", "ratio": ratio}
+        command = [sys.executable, __file__, "--threads", str(count), str(rounds)]
+        environ = {**os.environ, "OMP_NUM_THREADS": str(count)}
+        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield json.loads(line)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
 
 
 CASES = {"tensor_ops_torch": cases}
 
 if __name__ == "__main__":
-    for row in cases(ROUNDS // 3 if "--quick" in sys.argv else ROUNDS):
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--threads"]:
+        found = of_threads(*map(int, arguments[1:]))
+    else:
+        found = cases(ROUNDS // 3 if "--quick" in arguments else ROUNDS)
+    for row in found:
         print(
             json.dumps({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}), flush=True
         )
