@@ -269,6 +269,8 @@ class Observers:
 
     def tell_received(self) -> None:
         """Report the batches that were only counted or noted."""
+        if not self.notes.rows and not self.notes.counts:
+            return
         known = {**self.left, **self.tables.clients}
         labels = {name: client.label for name, client in known.items()}
         for name, event in self.notes.take(labels, self.tables.by_peer, self.clock()):

@@ -73,7 +73,8 @@ class Cluster:
         self.hub.post(name, Mail("dispatcher", join))
 
     def _to_dispatcher(self, mail: Mail) -> list[Mail]:
-        answers = self.dispatcher.handle(replace(mail, role=self.roles.get(mail.peer, "")))
+        role = self.roles.get(mail.peer, "")
+        answers = self.dispatcher.handle(replace(mail, role=role) if role else mail)
         if isinstance(mail.message, (Hello, Join)):
             answers += self._attached()
         while self.dispatcher.tables.cut:

@@ -21,7 +21,6 @@ from functools import cache
 from itertools import count
 from typing import Any
 
-import gt
 from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.tables import Entry
 from gt.errors import ProtocolError
@@ -31,6 +30,7 @@ from gt.testing import hostile_values, hostile_worker
 from gt.testing.bystander import Bystander
 from gt.testing.cluster import Cluster
 from gt.testing.hostile import Hostile, record
+from gt.testing.hostile_client import HostileClient
 from gt.testing.schedule import Schedule
 from gt.transport import messages as m
 from gt.transport.checks import MESSAGE
@@ -39,80 +39,18 @@ from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.process import bound_memory, room
+from gt.worker.programs.compile import dtype_name
 
 MAX_SECONDS = 10.0  # most CPU seconds for one message
 STRETCH = 20_000  # messages of one seed to a cluster, and as many again to a dispatcher's core and a worker's core alone
 READS = 0.01  # share of messages after which the innocent client computes, and compares its reads
 GROWTH = 20_000  # objects that caches may have kept at the end of a stretch
+COLLECTED = 10_000  # new objects between two garbage collections
 REFUSED = "expected operands ["  # a worker's error for operands of other specs than the kind's
 
 
 class TooSlow(BaseException):
     """One message took too long. A BaseException, so that error handlers do not take it for a failed kernel."""
-
-
-class Bad:
-    """A hostile client. It tracks which of its reads were answered."""
-
-    def __init__(self, fuzz: Fuzz, name: str) -> None:
-        self.fuzz, self.name = fuzz, name
-        self.asked: set[int] = set()
-        self.pieces: dict[int, int] = {}
-        self.let_go = False
-        fuzz.pool.hub.parties[name] = self.receive
-        fuzz.pool.hub.post(name, m.Mail("dispatcher", m.Hello(m.VERSION, "", "here", 1)))
-        fuzz.pool.hub.deliver()
-
-    def receive(self, mail: m.Mail) -> list[m.Mail]:
-        match mail.message:
-            case m.Failed(ticket) | m.Answer(ticket):
-                self.asked.discard(ticket)
-            case m.Value(ticket=ticket, pieces=pieces):
-                self.pieces[ticket] = self.pieces.get(ticket, 0) + 1
-                if self.pieces[ticket] >= pieces:
-                    self.asked.discard(ticket)
-            case m.Bye():
-                self.let_go = True
-            case m.Upload(_, id, spec, workers, boxes):
-                return [self.upload(id, spec, w, shape) for w, (_, shape) in zip(workers, boxes)]
-        return []
-
-    def upload(self, id: int, spec: tuple, worker: int, shape: tuple) -> m.Mail:
-        """The requested bytes, or others."""
-        dtype = gt.spec.DTYPES[spec[0]]
-        r = self.fuzz.hostile.random.random()
-        if r < 0.1:
-            shape = (2, *shape)
-        data = bytes(min(Spec(shape, dtype).nbytes, 1 << 16))
-        return m.Mail(self.fuzz.pool.names[worker], m.Upload(self.name, id, (spec[0], *shape)), (data,))
-
-    def say(self, message: Any) -> None:
-        pool, data = self.fuzz.pool, self.fuzz.hostile.bytes(message)
-        try:
-            said = m.decode(data, MESSAGE)
-        except ProtocolError as wrong:
-            for mail in pool.dispatcher.unreadable(self.name, wrong):
-                pool.hub.post("dispatcher", mail)
-            pool.hub.deliver()
-            return
-        if isinstance(said, m.Batch):
-            self.asked.update(ticket for ticket, _, _ in said.gets)
-        elif isinstance(said, m.Ask):
-            self.asked.add(said.ticket)
-        elif isinstance(said, m.Bye):
-            self.let_go = True
-        random = self.fuzz.hostile.random
-        to = "dispatcher" if random.random() < 0.97 else random.choice(pool.names)
-        pool.hub.post(self.name, m.Mail(to, said, (b"",) * (type(said) is m.Upload)))
-        if to != "dispatcher":
-            self.asked.clear()  # the receiver does not answer questions
-        self.fuzz.go_on()
-
-    def check(self) -> None:
-        """Assert that every read was answered, except reads that wait for bytes that this client never sent."""
-        client = self.fuzz.pool.dispatcher.tables.clients.get(self.name)
-        if client is not None and not self.let_go and client.loading is None:
-            assert not self.asked, f"reads {sorted(self.asked)[:5]} were not answered"
 
 
 class Fuzz:
@@ -141,9 +79,9 @@ class Fuzz:
         if "Traceback" in line and "NotImplementedError" not in line:
             self.unexpected.append(line)
 
-    def _next(self) -> Bad:
+    def _next(self) -> HostileClient:
         self.clients += 1
-        return Bad(self, f"bad{self.clients}")
+        return HostileClient(self.pool, self.hostile, f"bad{self.clients}", self.go_on)
 
     def go_on(self) -> None:
         """Deliver the messages; by a schedule, a part of them."""
@@ -228,11 +166,11 @@ def check_values(worker: Worker, client: str, sent: bool = True) -> None:
         assert values is not None
         spec = values.specs.get(id)
         if isinstance(found, Broken):
-            accepted = f"the dispatcher accepted an instruction that a worker refused: {found.text[:500]}"
-            assert not sent or REFUSED not in found.text, accepted
+            accepted = f"the dispatcher accepted an instruction that a worker refused: {found.reason[:500]}"
+            assert not sent or REFUSED not in found.reason, accepted
         else:
             dtypes = {spec.dtype.name, spec.dtype.name.replace("bfloat16", "float32")} if spec is not None else set()
-            kept = spec is not None and tuple(found.shape) == spec.shape and str(found.dtype).removeprefix("torch.") in dtypes
+            kept = spec is not None and tuple(found.shape) == spec.shape and dtype_name(found.dtype) in dtypes
             assert kept, f"tensor {id} of {spec} is {found.dtype}{list(found.shape)}"  # (NumPy keeps bfloat16 as float32)
 
 
@@ -333,6 +271,7 @@ def stretch(seed: int, workers: int, engine: str, most: int, seconds: float) -> 
     sessions, start = _sessions(max(workers, 2)), time.monotonic()
     gc.collect()
     gc.freeze()  # existing objects need not be traversed by every collection
+    gc.set_threshold(COLLECTED)
     try:
         scheduled = workers > 1 and bool(seed & 1 << 1)
         done = Fuzz(seed, workers, engine, sessions, scheduled).run(min(STRETCH, most), seconds)

@@ -4,10 +4,12 @@ between them, and turns end at any instruction. The same seed gives the same sch
 from __future__ import annotations
 
 from collections import deque
-from random import Random
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gt.testing.cluster import Cluster
+from gt.testing.draws import Draws
 from gt.transport.in_process import Hub
 from gt.transport.messages import Ask, Drop, Mail, Run
 from gt.worker.client_turns import ClientTurns
@@ -17,7 +19,7 @@ from gt.worker.peer_names import DISPATCHER, worker_peer
 class ScheduledWorker:
     """A worker whose mail waits here until the schedule lets it in."""
 
-    def __init__(self, made: Cluster, index: int, random: Random) -> None:
+    def __init__(self, made: Cluster, index: int, random: Draws) -> None:
         self.made, self.name, self.random = made, made.names[index], random
         self.core, self.now = made.workers[index], 0.0
         self.core.executor.light = 1  # a turn may end between any two instructions
@@ -63,25 +65,29 @@ class ScheduledWorker:
             case _:
                 self.send(self.core.handle(Mail(DISPATCHER, message)))
 
+    def _hear(self) -> None:
+        self.send(self.core.handle(self.data.popleft()))
+
     def step(self) -> bool:
         """One thing that this worker can do, at random; whether there was any."""
         client = self.turns.next()
-        can = ["take"] * bool(self.control) + ["hear"] * bool(self.data) + ["serve"] * (client is not None)
-        match self.random.choice(can) if can else "":
-            case "take":
-                self._take()
-            case "hear":
-                self.send(self.core.handle(self.data.popleft()))
-            case "serve":
-                assert client is not None
-                self.turns.serve(client)
-        return bool(can)
+        can: list[Callable[[], Any]] = []
+        if self.control:
+            can.append(self._take)
+        if self.data:
+            can.append(self._hear)
+        if client is not None:
+            can.append(partial(self.turns.serve, client))
+        if not can:
+            return False
+        self.random.choice(can)()
+        return True
 
 
 class Schedule:
     """The workers of a cluster, which go on in an order drawn at random. From here on the hub delivers by it."""
 
-    def __init__(self, made: Cluster, random: Random) -> None:
+    def __init__(self, made: Cluster, random: Draws) -> None:
         self.made, self.random = made, random
         self.workers = [ScheduledWorker(made, index, random) for index in range(len(made.workers))]
         made.hub.deliver = self.deliver  # type: ignore[method-assign]
@@ -98,6 +104,9 @@ class Schedule:
 
     def step(self) -> bool:
         """Whether anybody had anything to do."""
-        Hub.deliver(self.made.hub)
-        order = self.random.sample(self.workers, len(self.workers))
-        return any(worker.step() for worker in order) or bool(self.made.hub.queue)
+        hub = self.made.hub
+        Hub.deliver(hub)
+        for worker in self.random.in_any_order(self.workers):
+            if worker.step():
+                return True
+        return bool(hub.queue)

@@ -25,8 +25,10 @@ class Hub:
         self.frames_seen: dict[str, int] = {}  # bytes of frames that each party received
 
     def post(self, sender: str, mail: Mail) -> None:
-        frames = tuple(bytes(f) for f in mail.frames)
-        self.queue.append((sender, mail.peer, encode(mail.message), frames))
+        self.post_encoded(sender, mail.peer, encode(mail.message), mail.frames)
+
+    def post_encoded(self, sender: str, to: str, data: bytes, frames: tuple[Any, ...] = ()) -> None:
+        self.queue.append((sender, to, data, tuple([bytes(f) for f in frames]) if frames else ()))
 
     def deliver(self) -> None:
         while self.queue:
@@ -34,7 +36,7 @@ class Hub:
             party = self.parties.get(to)
             if party is None:
                 continue
-            self.frames_seen[to] = self.frames_seen.get(to, 0) + sum(map(len, frames))
+            self.frames_seen[to] = self.frames_seen.get(to, 0) + (sum(map(len, frames)) if frames else 0)
             for answer in party(Mail(sender, decode(data), frames)):
                 self.post(to, answer)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -22,6 +21,7 @@ from gt.worker.programs.sharded import SEGMENTS, RefusedShare, ShardedTrace
 from gt.worker.programs.ticks import Ticks
 from gt.worker.programs.units import Unit
 from gt.worker.refusals import RefusedKind
+from gt.worker.tracebacks import Traceback
 from gt.worker.unreported import Columns
 
 CONSTANTS = 1 << 24  # most bytes of constants in all programs of a client, which no quota counts
@@ -32,8 +32,13 @@ class Broken:
 
     __array_ufunc__ = None
 
-    def __init__(self, error: str, text: str, tensor: int) -> None:
-        self.error, self.text, self.tensor = error, text, tensor
+    def __init__(self, error: str, reason: str, tensor: int, traceback: Traceback | None = None) -> None:
+        self.error, self.reason, self.tensor, self.traceback = error, reason, tensor, traceback
+
+    @property
+    def text(self) -> str:
+        """The reason, and the traceback, if there is one."""
+        return self.reason if self.traceback is None else f"{self.reason}\n\nthere\n{self.traceback}".rstrip()
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("this tensor was not computed: an earlier instruction failed")
@@ -79,8 +84,7 @@ def failure(what: str, error: Exception, id: int) -> Broken:
     """The stand-in for a tensor whose computation raised this error."""
     name = "RemoteIndexError" if isinstance(error, IndexError) else "RemoteError"
     name = "OutOfMemory" if out_of_memory(error) else "LinAlgError" if of_a_matrix(error) else name
-    trace = "".join(traceback.format_exception(error)[-6:])
-    return Broken(name, f"{what}: {type(error).__name__}: {error}\n\nthere\n{trace}".rstrip(), id)
+    return Broken(name, f"{what}: {type(error).__name__}: {error}", id, Traceback(error))
 
 
 def failure_on(where: str, what: str, error: Exception, id: Any) -> Broken:

@@ -36,6 +36,11 @@ def sessions() -> list[list[m.Message]]:
     return SESSIONS
 
 
+def test_recorded_sessions_are_the_same_in_each_process(sessions: list[list[m.Message]]) -> None:
+    """Else a seed would not send its messages again."""
+    assert record(2) == sessions
+
+
 SOME = [(2, 1, 5_000), (1, 2, 5_000), (3, 3, 3_000)]
 MORE = [pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 1, 10_000), (2, 5, 10_000), (1, 2, 15_000), (3, 3, 5_000))]
 

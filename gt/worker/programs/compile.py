@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import CodeType
 from typing import Any, Protocol
 
@@ -75,11 +75,17 @@ class Ready:
         for spec, array in zip(self.results, (made,) if self.result_count == 1 else made):
             if tuple(array.shape) != spec.shape:
                 raise ProtocolError(f"{self.kind}: expected a result of shape {spec.shape}, got {tuple(array.shape)}")
-            if (dtype := str(array.dtype).removeprefix("torch.")) != spec.dtype.name and spec.dtype is not bfloat16:
+            if (dtype := dtype_name(array.dtype)) != spec.dtype.name and spec.dtype is not bfloat16:
                 raise ProtocolError(f"{self.kind}: expected a result of {spec.dtype.name}, got {dtype}")
 
     def stats(self) -> dict[str, float]:
         return {}
+
+
+@lru_cache(64)
+def dtype_name(dtype: Any) -> str:
+    """The name of NumPy's or PyTorch's dtype."""
+    return str(dtype).removeprefix("torch.")
 
 
 Limit = tuple[int, type, float | None, float | None]
