@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from gt.dispatcher.hosts import ONE, Hosts
@@ -19,6 +20,8 @@ from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shape, Shard, S
 __all__ = ["Plan", "Target", "choose", "whole"]
 MANY = 400  # most combinations of rules that are all compared; above, rules are chosen one mesh dimension at a time
 PIECES = 1 << 18  # operands times workers of one instruction: no other client has a turn while it is planned
+FEW = 8  # operands, and workers of each, of a plan that is kept for other clients
+KEPT = 1 << 9  # most such plans
 SMALL = 4096  # bytes of a tensor up to which its mesh is no candidate for the op
 
 
@@ -39,13 +42,30 @@ class Target:
 
 
 def choose(
-    kind: Kind, layouts: tuple[Layout, ...], target: Target | None = None, alias: tuple[int, ...] = (), hosts: Hosts = ONE
-) -> Plan:
+    kind: Kind, layouts: tuple[Layout, ...], target: Target | None = None, alias: tuple[int, ...] = (), hosts: Hosts = ONE,
+    keep: bool = False,
+) -> Plan:  # fmt: skip
     """The plan for a kind whose tensor operands have these layouts; for a kind without operands, the layout is the result's.
-    `target` is the signal's. `alias` contains for each operand the index of the first operand that is the same tensor."""
+    `target` is the signal's. `alias` contains for each operand the index of the first operand that is the same tensor. With
+    `keep`, which is for small kinds, the plan may be one that was made before."""
     first = layouts[0]
     if first.solo is not None and all(x is first for x in layouts) and (target is None or target.mesh.workers == first.workers):
         return Plan(first.solo, (first,) * len(kind.outs))
+    few = keep and not hosts.several and len(layouts) <= FEW and (target is None or len(target.mesh.workers) <= FEW)
+    if few and all(len(each.workers) <= FEW for each in layouts):
+        return _kept(kind, layouts, target, alias)
+    return _choose(kind, layouts, target, alias, hosts)
+
+
+@lru_cache(KEPT)
+def _kept(kind: Kind, layouts: tuple[Layout, ...], target: Target | None, alias: tuple[int, ...]) -> Plan:
+    """The last plans of small kinds on a few workers of one host: clients of one program have the same kinds
+    (`checks.kind_in`)."""
+    return _choose(kind, layouts, target, alias, ONE)
+
+
+def _choose(kind: Kind, layouts: tuple[Layout, ...], target: Target | None, alias: tuple[int, ...], hosts: Hosts) -> Plan:
+    first = layouts[0]
     goal = target.layout(kind.outs[0].shape) if target else None
     if kind.row.updates and first.solo is None:
         goal = first

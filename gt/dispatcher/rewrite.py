@@ -234,7 +234,7 @@ class Rewriter:
             where = sharding.target(client, use.kind.signal, living, flow)
         elif not use.kind.tensor_operands and (self.auto_shard or "" in client.signals) and len(living) > 1:
             where = policy.auto(use.kind.outs[0], living)
-        plan = choose(use.kind, layouts, where, same, self.tables.hosts)
+        plan = choose(use.kind, layouts, where, same, self.tables.hosts, use.size == 1)
         if plan.solo is None:
             return sharding.bind(client, use, plan, flow)
         return SoloPlan(plan.solo, tuple(map(Entry, plan.layouts, use.results)))

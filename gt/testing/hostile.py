@@ -14,7 +14,7 @@ from gt.ops.table import spec_out
 from gt.program.wire import TraceDef
 from gt.spec import DTYPES, Spec
 from gt.testing.cluster import Cluster, cluster
-from gt.testing.draws import Draws
+from gt.testing.fuzz_random import FuzzRandom
 from gt.transport import messages as m
 
 FAR = (1 << 47, 1 << 62, (1 << 63) - 1, -(1 << 63))  # sizes that fail at once, without an allocation
@@ -155,7 +155,7 @@ class Hostile:
     """Changes messages. `message()` returns the next one of a client."""
 
     def __init__(self, seed: int, sessions: list[list[m.Message]], spread: bool = False) -> None:
-        self.random, self.sessions = Draws(seed), sessions
+        self.random, self.sessions = FuzzRandom(seed), sessions
         self.spread = spread  # most sessions hold collectives
         self.rest: list[m.Message] = []
         self.rate = 0.5  # share of the session's messages that are changed

@@ -7,7 +7,7 @@ from typing import Any
 
 import gt
 from gt.testing.cluster import Cluster, cluster
-from gt.testing.draws import Draws
+from gt.testing.fuzz_random import FuzzRandom
 from gt.transport import messages as m
 
 FAR = (1 << 62, -1, -(1 << 62), 0, 3)
@@ -58,7 +58,7 @@ def join(made: Cluster) -> None:
 def fuzz(seed: int, count: int, restart: Any = lambda: None) -> int:
     """Send messages of a hostile worker to a dispatcher and two workers, on which a client computes: nobody may end, and the
     client reads right values. `restart` is called before each. Returns their number."""
-    r = Draws(seed)
+    r = FuzzRandom(seed)
     with cluster(2, "numpy") as made:
         gt.register_config("halves", gt.SignalConfig(gt.ShardConfig(axis=0, workers=[0, 1])))
         with gt.signal.context("halves"):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gt.testing.cluster import Cluster
-from gt.testing.draws import Draws
+from gt.testing.fuzz_random import FuzzRandom
 from gt.transport.in_process import Hub
 from gt.transport.messages import Ask, Drop, Mail, Run
 from gt.worker.client_turns import ClientTurns
@@ -19,7 +19,7 @@ from gt.worker.peer_names import DISPATCHER, worker_peer
 class ScheduledWorker:
     """A worker whose mail waits here until the schedule lets it in."""
 
-    def __init__(self, made: Cluster, index: int, random: Draws) -> None:
+    def __init__(self, made: Cluster, index: int, random: FuzzRandom) -> None:
         self.made, self.name, self.random = made, made.names[index], random
         self.core, self.now = made.workers[index], 0.0
         self.core.executor.light = 1  # a turn may end between any two instructions
@@ -87,7 +87,7 @@ class ScheduledWorker:
 class Schedule:
     """The workers of a cluster, which go on in an order drawn at random. From here on the hub delivers by it."""
 
-    def __init__(self, made: Cluster, random: Draws) -> None:
+    def __init__(self, made: Cluster, random: FuzzRandom) -> None:
         self.made, self.random = made, random
         self.workers = [ScheduledWorker(made, index, random) for index in range(len(made.workers))]
         made.hub.deliver = self.deliver  # type: ignore[method-assign]

@@ -6,7 +6,10 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from gt.errors import ProtocolError
 from gt.ops.table import PRECISIONS, Kind, arity, freeze, infer, row, spec_in
@@ -52,6 +55,9 @@ ITEMS = 1 << 16  # values within a value
 TEXT = 1 << 12  # characters of a text within a value
 NAME = 256  # characters of a name
 SIGNALS = 1 << 10
+SHORT = 256  # bytes of a definition whose meaning is kept
+KEPT = 1 << 11  # most such definitions
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(KindDef).decode
 
 
 class TooMuch(ProtocolError):
@@ -247,7 +253,21 @@ def spec(wire: Any) -> Any:
 
 
 def kind_in(definition: KindDef) -> Kind:
-    """The kind of a definition. Its shapes are inferred again, so that a false definition is found here."""
+    """The kind of a definition. Its shapes are inferred again, so that a false definition is found here. Clients of one program
+    define the same kinds: the last short definitions are kept, by their bytes, as 1, 1.0 and True are equal."""
+    try:
+        key = _encode(msgspec.structs.replace(definition, number=0))
+    except (OverflowError, TypeError, RecursionError):  # no message, but a definition made here: the checks name its fault
+        return _kind(definition)
+    return _known(key) if len(key) <= SHORT else _kind(definition)
+
+
+@lru_cache(KEPT)
+def _known(encoded: bytes) -> Kind:
+    return _kind(_decode(encoded))
+
+
+def _kind(definition: KindDef) -> Kind:
     r = row(definition.op)
     plain(definition.statics, f"the statics of {r}")
     statics = freeze(definition.statics)

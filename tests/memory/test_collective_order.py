@@ -12,7 +12,7 @@ import pytest
 import gt
 from gt.client.scope import HERE, Scope
 from gt.testing import Cluster, cluster
-from gt.testing.draws import Draws
+from gt.testing.fuzz_random import FuzzRandom
 from gt.testing.schedule import Schedule, ScheduledWorker
 
 WORKERS, DISTRIBUTED, SINGLE = 3, 2, 2
@@ -22,7 +22,7 @@ WORKERS, DISTRIBUTED, SINGLE = 3, 2, 2
 def in_turns(seed: int) -> Iterator[tuple[Cluster, list[ScheduledWorker]]]:
     """A cluster whose workers go on in an order drawn at random."""
     with cluster(WORKERS) as made:
-        yield made, Schedule(made, Draws(seed)).workers
+        yield made, Schedule(made, FuzzRandom(seed)).workers
 
 
 def rounds(seed: int, count: int) -> tuple[Cluster, list[ScheduledWorker]]:

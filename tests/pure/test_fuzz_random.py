@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from gt.testing.draws import Draws
+from gt.testing.fuzz_random import FuzzRandom
 
 
 def test_draws_are_those_of_random() -> None:
-    ours, python = Draws(5), Random(5)
+    ours, python = FuzzRandom(5), Random(5)
     for n in (1, 2, 3, 7, 8, 9, 100, 1 << 40) * 20:
         assert ours.randrange(n) == python.randrange(n)
         assert ours.randrange(-4, n) == python.randrange(-4, n)
@@ -24,6 +24,6 @@ def test_draws_are_those_of_random() -> None:
 
 def test_there_is_no_draw_of_nothing() -> None:
     with pytest.raises(ValueError, match="empty range"):
-        Draws(1).randrange(0)
+        FuzzRandom(1).randrange(0)
     with pytest.raises(ValueError, match="empty range"):
-        Draws(1).choice([])
+        FuzzRandom(1).choice([])

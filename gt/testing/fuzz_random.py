@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Draws(Random):
-    """Draws the same numbers as `Random` of the same seed, with fewer calls: a fuzzer draws dozens for each message."""
+class FuzzRandom(Random):
+    """FuzzRandom the same numbers as `Random` of the same seed, with fewer calls: a fuzzer draws dozens for each message."""
 
     def choice(self, seq: Any) -> Any:
         return seq[self.randrange(len(seq))]
