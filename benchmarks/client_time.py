@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ class NoWorkers:
     def __init__(self) -> None:
         self.session: Any = None
         self.bytes = 0
+
+    def clock(self) -> float:
+        return time.time()
 
     def send(self, message: Any) -> None:
         self.bytes += len(encode(message))
@@ -70,16 +74,16 @@ class Paced(NoWorkers):
         self.sizes: dict[int, int] = {}  # of programs
         self.waited = self.done = 0.0
 
-    def now(self) -> float:
+    def clock(self) -> float:
         return time.thread_time() + self.waited
 
     def answer(self, batch: Batch) -> None:
         for definition in batch.traces:
             self.sizes[definition.number] = sum(ins[0] > 0 for ins in definition.body)
         ops = sum(self.sizes.get(ins[0], 1) for ins in batch.code if ins[0] > 0)
-        self.done = max(self.done, self.now()) + ops * self.seconds
+        self.done = max(self.done, self.clock()) + ops * self.seconds
         if batch.gets:
-            self.waited += max(0.0, self.done - self.now())
+            self.waited += max(0.0, self.done - self.clock())
         super().answer(batch)
 
 
@@ -92,7 +96,7 @@ class Alone:
     def __enter__(self) -> Session:
         link = self.link
         self.session = link.session = Session(link, "alone")
-        self.session.workers = ("nobody",)
+        self.session.workers = (SimpleNamespace(device="cpu"),)
         self.before, HERE.scope = HERE.scope, Scope(self.session)
         return self.session
 
@@ -182,12 +186,12 @@ def early() -> Iterator[Result]:
 
             def steps(read: int, n: int = 20, lm: LM = lm, batch: Any = batch, link: Paced = link) -> float:
                 gc.collect()
-                start = link.now()
+                start = link.clock()
                 for i in range(1, n + 1):
                     loss = lm.step(*batch)
                     if i % read == 0:
                         loss.item()
-                return (link.now() - start) / n * 1e3
+                return (link.clock() - start) / n * 1e3
 
             steps(1), steps(1)
             every, tenth = best(lambda steps=steps: steps(1), lambda steps=steps: steps(10), 6)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gt.client.autograd import Node, Port, Tensor
+from gt.client.early import EARLY_STATISTICS
 from gt.client.here import here
 from gt.client.native import NATIVE
 from gt.client.user_lines import line_of
@@ -242,7 +243,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "misses": found.get("trace_misses", {}),
         "miss_lines": {why: line_of(origin) for why, origin in lines.items()},
         "instructions_saved": found.get("instructions_saved", 0),
-        **{name: found.get(name, 0) for name in ("early_calls_sent", "early_calls_right", "early_calls_wrong")},
+        **{name: found.get(name, 0) for name in EARLY_STATISTICS},
         "traces": int(done.get("traces", 0)),
         "calls": int(done.get("calls", 0)),
         "units": int(done.get("units", 0)),

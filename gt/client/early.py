@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gt import environment
+from gt.client.step_times import StepTimes
 from gt.client.traces import Trace
 from gt.ops.table import Kind
 from gt.program import Program
@@ -25,6 +26,7 @@ RIGHT_AFTER_WRONG = 1 << 10  # consecutive right guesses required after many wro
 HELD = 0.03  # seconds for which a trace in progress is held while the workers have work
 MOST = 1 << 12  # most instructions of a batch whose results are followed
 
+EARLY_STATISTICS = tuple(f"early_calls_{name}" for name in ("sent", "right", "wrong", "inputs_not_there", "no_gain"))
 SAME, FROM_FIRST, FROM_LAST = range(3)  # how an id of a call follows from earlier ones
 
 
@@ -43,6 +45,7 @@ class Guess:
         self.older: tuple[Any, ...] = ()
         self.right = 0  # consecutive guesses that were, or would have been, right
         self.wanted = RIGHT
+        self.times = StepTimes()
 
     def note(self, numbers: tuple[Any, ...]) -> None:
         """Learn from the numbers of a call."""
@@ -111,6 +114,10 @@ class Early:
         self.followed = 0  # instructions of the current batch that `alive` accounts for
         self.sent: tuple[Guess, Encoded] | None = None  # an early call whose end Python has not reached
         self.expected: tuple[Guess, Encoded] | None = None  # a call that would have been sent
+        self.timed: Guess | None = None  # the guess whose step began, until the next answer
+        self.timed_calls = 0  # calls of traces before the read of that answer
+        self.clock: Callable[[], float] = float  # the session sets a real clock
+        self.have_devices: Callable[[], bool] = lambda: True  # whether not all workers are CPUs; set by the session
         self.counts: Counter[str] = Counter()
 
     def waits(self) -> bool:
@@ -129,7 +136,13 @@ class Early:
         """A read was sent. With many calls since the previous read, the workers are idle for a small part of the time, and
         guessing does not pay."""
         self.idle, self.looked = self.calls <= BETWEEN, False
-        self.calls = 0
+        self.timed_calls, self.calls = self.calls, 0
+
+    def answered(self) -> None:
+        """The value of a read arrived, the first since the timed step began."""
+        guess, self.timed = self.timed, None
+        if guess is not None:
+            guess.times.answered(self.clock(), self.timed_calls)
 
     def begin(self, ins: Encoded, out: list[Encoded]) -> None:
         """A trace may begin with this instruction: add its early call to `out`, the instructions to send."""
@@ -146,8 +159,14 @@ class Early:
         if not self.alive.issuperset(given) or self.newest >= int(first_result(ins)):
             self.counts["inputs_not_there"] += 1
             guess.right = 0
-        elif guess.right < guess.wanted:
+            return
+        self.timed = guess
+        guess.times.begin(self.clock())
+        if guess.right < guess.wanted:
             self.expected = (guess, call)
+        elif not guess.times.pay() and not self.have_devices():
+            self.expected = (guess, call)
+            self.counts["no_gain"] += 1
         else:
             out.append(call)
             self.sent = (guess, call)
@@ -164,6 +183,8 @@ class Early:
             guess.note(numbers)
             if self.began:
                 done = self._settle(guess, ops(code), numbers, first, freed, out)
+                if self.timed is guess and not done:
+                    guess.times.complete(self.clock())
         if self.began:
             self.idle = False
         if not done:
@@ -215,6 +236,8 @@ class Early:
     def cancel(self, out: list[Encoded]) -> None:
         """The guess was wrong: free the results of the early call before their ids are used again."""
         self.began = False
+        if self.sent is not None or self.expected is not None:
+            self.timed = None
         if self.sent is not None:
             guess, call = self.sent
             out += frees_of(arguments(call)[: len(guess.split.first.made)])
@@ -281,7 +304,7 @@ class Early:
         for known in (self.begins, self.guesses, self.next, self.alive, self.effects):
             known.clear()
         self.before = self.last = 0
-        self.expected, self.began = None, False
+        self.expected, self.timed, self.began = None, None, False
 
     def stats(self) -> dict[str, int]:
-        return {f"early_calls_{name}": self.counts[name] for name in ("sent", "right", "wrong", "inputs_not_there")}
+        return {name: self.counts[name.removeprefix("early_calls_")] for name in EARLY_STATISTICS}

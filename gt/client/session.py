@@ -63,8 +63,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.kinds = Kinds(self.lock)
         self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning, self.kinds.lists) if tracing else None
         if self.tracer:
-            self.tracer.asked_for, self.tracer.line = self.asked_for, self.line
-            self.tracer.questions.pay = lambda: have_devices(self.workers)
+            self.tracer.asked_for, self.tracer.line, self.tracer.early.clock = self.asked_for, self.line, link.clock
+            self.tracer.questions.pay = self.tracer.early.have_devices = lambda: have_devices(self.workers)
         self.written = 0  # instructions taken from the buffer
         self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
         self.ahead, self.overwritten, self.config, self.auto_shard = ReadAhead(), Overwritten(), Config(), False
@@ -240,6 +240,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             await_answer(self, reply, "this read")
             if question is not None:
                 await_answer(self, question.reply, "this read")
+            if self.tracer is not None and self.tracer.early.timed is not None:
+                self.tracer.early.answered()
         finally:
             self.replies.pop(reply.ticket, None)
             if question is not None:
@@ -348,8 +350,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             waiting.settle()
 
     def _value(self, value: Value, mail: Mail) -> None:
-        spec = spec_in(value.spec)
-        reply = self.replies.find(value.ticket)
+        spec, reply = spec_in(value.spec), self.replies.find(value.ticket)
         assert isinstance(spec, Spec)
         if value.place is not None:
             data = self.link.view(value.place, spec.nbytes, mail.peer)
@@ -369,10 +370,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return short_line(origin) if origin is not None else ""
 
     def _error(self, error: str, text: str, tensor: int) -> BaseException:
-        cls = getattr(errors, error, errors.RemoteError)
         origin = self.asked_for(tensor) if tensor > 0 else None
         asked = f"\n\nasked for at\n  {line_of(origin)}" if origin else ""
-        return cls(text + asked)
+        return getattr(errors, error, errors.RemoteError)(text + asked)
 
     def lose(self, why: str) -> None:
         """The dispatcher was lost: every waiting read raises."""

@@ -90,6 +90,8 @@ REPLAY: Described = {
     "early_calls_sent": "calls sent with the first instruction of a step",
     "early_calls_right": "of these, those whose step came",
     "early_calls_wrong": "of these, those whose step did not come",
+    "early_calls_inputs_not_there": "calls not sent early because an input was not on the workers",
+    "early_calls_no_gain": "calls not sent early because a CPU takes much longer for the step than Python to issue it",
     "traces": "programs that the worker made of traces",
     "calls": "calls of those",
     "units": "programs made of instructions in a row",

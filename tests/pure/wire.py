@@ -20,6 +20,10 @@ class Wire:
         self.session: Session
         self.answer: Callable[[Reply], Any] = lambda reply: None
         self.placed: list[bytes] = []
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
