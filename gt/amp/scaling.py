@@ -55,8 +55,9 @@ class GradScaler:
         for group in optimizer.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    overwrite(p.grad, (p.grad * (1.0 / self._scale)).handle)
-                    finite.append(p.grad.isfinite().all())
+                    values: Any = p.grad if isinstance(p.grad, Tensor) else p.grad.parts[1]
+                    overwrite(values, (values * (1.0 / self._scale)).handle)
+                    finite.append(values.isfinite().all())
         if not finite:
             raise RuntimeError("none of the optimizer's parameters has a gradient")
         self._found[id(optimizer)] = not stack(finite).all().item()

@@ -24,7 +24,8 @@ def _check(node: Node, gradients: list[Tensor | None]) -> None:
         if g is None or node.edges[i] is None:
             continue
         with no_grad():
-            wrong = bool((g != g).sum().item())
+            values: Any = g if isinstance(g, Tensor) else g.parts[1]
+            wrong = bool((values != values).sum().item())
         if wrong:
             raise RuntimeError(
                 f"the gradient of {node.name} for its input {i} has nan values. Its forward was\n{forward_line(node)}"

@@ -77,6 +77,17 @@ class Tensor(_Struct, eq=False, weakref=True):
         def __len__(self) -> int: ...
 
 
+class SparseGradient:
+    """A gradient of a leaf that is no tensor; `SparseTensor` is one."""
+
+    shape: Any
+    dtype: Any
+
+    def plus(self, other: Any) -> Any:
+        """The sum of this gradient and another, sparse or not."""
+        raise NotImplementedError
+
+
 class Port(msgspec.Struct, eq=False):
     """One result of a node that has several."""
 
@@ -116,12 +127,7 @@ class Node(msgspec.Struct, eq=False, weakref=True):
 
     def pull(self, g: Any, graph: bool) -> list[Tensor | None]:
         """The gradient of each input, given that of the output (a list if there are several)."""
-        if type(self.inputs) is not list:
-            if self.inputs is None:
-                raise RuntimeError(
-                    f"the tape behind {self.name} was freed by an earlier backward(): use retain_graph=True there"
-                )
-            self.inputs.restore()
+        self.saved_inputs()
         plan = self.plan
         if plan.whole:
             return self._pull_whole(g, graph)
@@ -143,6 +149,16 @@ class Node(msgspec.Struct, eq=False, weakref=True):
                     args.append(r[0])
             found[i] = function(*args)
         return found
+
+    def saved_inputs(self) -> Any:
+        """`inputs`, or an error where an earlier walk has freed them."""
+        if type(self.inputs) is not list:
+            if self.inputs is None:
+                raise RuntimeError(
+                    f"the tape behind {self.name} was freed by an earlier backward(): use retain_graph=True there"
+                )
+            self.inputs.restore()
+        return self.inputs
 
     def _pull_whole(self, g: Any, graph: bool) -> list[Tensor | None]:
         outputs = self.output if isinstance(self.output, list) else [self.output]

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from gt.client.apply import apply
-from gt.client.autograd import AFTER, Node, Port, Tensor
+from gt.client.autograd import AFTER, Node, Port, SparseGradient, Tensor
 from gt.client.handle import Handle, origin_id
 from gt.client.here import here
 from gt.client.native import NATIVE
@@ -73,7 +73,7 @@ class Walk:
             return
         if isinstance(edge, Tensor):
             if self.wanted is not None or getattr(edge, "hooks", None):
-                self.late[edge] = g if edge not in self.late else self.late[edge] + g
+                self.late[edge] = g if edge not in self.late else _sum(self.late[edge], g)
             else:  # a new variable: several leaves may get the same gradient, and each may be written to
                 accumulate(edge, g)
             return
@@ -171,6 +171,9 @@ class Walk:
 def accumulate(leaf: Tensor, g: Tensor) -> None:
     """Add to `.grad` of a leaf: in place unless gradients of gradients are wanted, so that whoever holds it sees the sum."""
     before = leaf.grad
+    if not isinstance(g, Tensor) or before is not None and not isinstance(before, Tensor):
+        leaf.grad = g if before is None else _sum(before, g)
+        return
     if before is None:
         leaf.grad = Tensor(g.handle, g.requires_grad, g.node)
         return
@@ -179,6 +182,13 @@ def accumulate(leaf: Tensor, g: Tensor) -> None:
         leaf.grad = total
     else:
         before.handle = total.handle
+
+
+def _sum(a: Any, b: Any) -> Any:
+    """The sum of two gradients of a leaf, of which one may be sparse."""
+    if isinstance(a, SparseGradient):
+        return a.plus(b)
+    return b.plus(a) if isinstance(b, SparseGradient) else a + b
 
 
 @contextmanager
@@ -291,6 +301,10 @@ def _zeros(spec: Spec) -> Tensor:
 
 def _shaped(grad: Tensor, want: Spec) -> Tensor:
     """A gradient summed over broadcast axes and cast to its input's shape and dtype."""
+    if not isinstance(grad, Tensor):
+        if isinstance(grad, SparseGradient):
+            return grad
+        raise TypeError(f"a gradient is a tensor, not {type(grad).__name__}")
     spec = grad.handle.spec
     if spec is want:
         return grad

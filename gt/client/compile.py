@@ -353,7 +353,7 @@ def living_tensors() -> list[Tensor]:
     if frozen:
         gc.freeze()
     for t in list(found.values()):
-        if t.grad is not None:
+        if isinstance(t.grad, Tensor):  # the parts of a sparse one are found by themselves
             found[id(t.grad)] = t.grad
         while t.base is not None:  # the garbage collector does not see the base of an untracked view
             t = found[id(t.base)] = t.base

@@ -1084,7 +1084,7 @@ static int give_leaf(Walk *walk, PyObject *leaf, PyObject *g) {
     PyObject *before = SLOT(leaf, tensor_grad), *hooks = SLOT(leaf, tensor_hooks), *grad;
     int hooked = hooks == Py_None ? 0 : PyObject_IsTrue(hooks);
     if (hooked < 0) return -1;
-    if (hooked || (SLOT(g, tensor_base) != Py_None && stale(g)) ||
+    if (hooked || !PyObject_TypeCheck(g, TensorType) || (SLOT(g, tensor_base) != Py_None && stale(g)) ||
         (before != Py_None && (!PyObject_TypeCheck(before, TensorType) || SLOT(before, tensor_base) != Py_None)))
         return done(PyObject_CallFunctionObjArgs(walk->deliver, leaf, g, NULL));
     grad = before == Py_None ? tensor_new(SLOT(g, tensor_handle), SLOT(g, tensor_requires_grad), SLOT(g, tensor_node))
@@ -1116,11 +1116,7 @@ static int give(Walk *walk, PyObject *edge, PyObject *g) {
 
 /* The same, after giving the gradient its input's shape and dtype. */
 static int give_shaped(Walk *walk, PyObject *edge, PyObject *g, PyObject *spec) {
-    if (!PyObject_TypeCheck(g, TensorType)) {
-        PyErr_Format(PyExc_TypeError, "a gradient is a tensor, not %s", Py_TYPE(g)->tp_name);
-        return -1;
-    }
-    Handle *handle = (Handle *)SLOT(g, tensor_handle);
+    Handle *handle = PyObject_TypeCheck(g, TensorType) ? (Handle *)SLOT(g, tensor_handle) : NULL;
     if (handle != NULL && Py_TYPE(handle) == HandleType && handle->spec == spec) return give(walk, edge, g);
     PyObject *other = PyObject_CallFunctionObjArgs(walk->shaped, g, spec, NULL);
     int failed = other == NULL || give(walk, edge, other) < 0;

@@ -324,6 +324,9 @@ def clear_grad(p: Tensor, set_to_none: bool) -> None:
     if set_to_none or p.grad is None:
         p.grad = None
         return
+    if not isinstance(p.grad, Tensor):
+        p.grad.zero_()
+        return
     p.grad.node, p.grad.requires_grad = None, False
     p.grad.zero_()
 

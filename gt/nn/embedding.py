@@ -50,14 +50,17 @@ class Embedding(Module):
         return cls(rows, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings.detach(), freeze)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        return F.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+        )
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         text += "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         text += "" if self.max_norm is None else f", max_norm={self.max_norm}"
         text += f", norm_type={self.norm_type}" if self.norm_type != 2 else ""
-        return text + (f", scale_grad_by_freq={self.scale_grad_by_freq}" if self.scale_grad_by_freq else "")
+        text += f", scale_grad_by_freq={self.scale_grad_by_freq}" if self.scale_grad_by_freq else ""
+        return text + (", sparse=True" if self.sparse else "")
 
 
 class EmbeddingBag(Embedding):

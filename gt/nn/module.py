@@ -223,8 +223,10 @@ class Module(Hooked):
             for t in [*self.parameters(), *self.buffers()]:
                 if t.handle.spec.dtype.rank == 2:
                     t.handle = t.detach().to(want).handle
-                    if t.grad is not None:  # whoever holds the gradient sees it, too
+                    if isinstance(t.grad, Tensor):  # whoever holds the gradient sees it, too
                         t.grad.handle = t.grad.detach().to(want).handle
+                    elif t.grad is not None:
+                        t.grad = t.grad.to(want)
         return self
 
     def float(self) -> Module:

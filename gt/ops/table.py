@@ -98,6 +98,7 @@ class Row:
     random: bool = False
     obeys_signal: bool = False  # its result has the placement of its signal in any case; for other ops it is a preference
     updates: bool = False  # its results replace its first input and have its placement
+    reads: int = 1  # of an update: its tensors after the first that it only reads (a gradient); it may overwrite the others
     limits: Callable[[Kind], tuple[tuple[int, int, int], ...]] | None = None  # (operand, least, most) of numbers that
     # determine the shape of the result: an instruction with others is invalid
     collective: bool = False  # workers exchange bytes; only the dispatcher writes such instructions

@@ -7,8 +7,8 @@ from functools import partial
 
 from gt.ops import table
 from gt.ops.rules import by_axis
-from gt.ops.table import Operand, Values
-from gt.spec import Spec, float32
+from gt.ops.table import Kind, Operand, Rule, Values
+from gt.spec import REPLICATE, Shard, Spec, float32, int64
 
 P = Spec((3, 4), float32)
 V = Spec((5,), float32)
@@ -67,6 +67,24 @@ def _adam(xp, p, g, m, v, lr, b1, b2, eps, decay, step, *top, decoupled, maximiz
 def _sgd(xp, p, g, lr, decay, *, maximize):
     g = -g if maximize else g
     return p - (g + p * decay if decay else g) * lr
+
+
+def _sgd_rows_shape(p: Operand, rows: Operand, index: Operand, lr: Operand, *, maximize: bool) -> Spec:
+    if not (isinstance(p, Spec) and isinstance(rows, Spec) and isinstance(index, Spec)) or not p.ndim or p.dtype.rank != 2:
+        raise ValueError(f"an update of rows: expected a table, rows and their indices, got {p}, {rows} and {index}")
+    want = Spec((index.numel, *p.shape[1:]), p.dtype)
+    if rows != want or index.dtype is not int64:
+        raise ValueError(f"an update of rows of {p}: expected {want} for int64 indices {index.shape}, got {rows}, {index}")
+    return p
+
+
+def _sgd_rows(xp, p, rows, index, lr, *, maximize):
+    return xp.add_at(xp.copy(p), (xp.reshape(index, (-1,)),), rows * (lr if maximize else -lr))
+
+
+def _sgd_rows_rules(kind: Kind) -> list[Rule]:
+    """Any axis except that of the rows."""
+    return [((Shard(i), Shard(i), REPLICATE, REPLICATE), (Shard(i),)) for i in range(1, kind.outs[0].ndim)]
 
 
 def _sgd_momentum(xp, p, g, buffer, lr, decay, momentum, dampening, *, nesterov, maximize):
@@ -222,6 +240,9 @@ op("adam", shape=_state(0, 2, 3), kernel=_adam,
           ((*ADAM, SQUARES), {"decoupled": True, "maximize": False})))  # fmt: skip
 op("sgd", shape=_state(0), kernel=_sgd,
    tries=(((P, P, 0.1, 0.0), {"maximize": False}), ((P, P, 0.1, 0.01), {"maximize": True})))  # fmt: skip
+table.op("sgd_rows", shape=_sgd_rows_shape, kernel=_sgd_rows, shard=_sgd_rows_rules, updates=True, reads=2,
+   tries=(((P, Spec((2, 4), float32), Values(Spec((1, 2), int64), 0, 3), 0.1), {"maximize": False}),
+          ((P, Spec((6, 4), float32), Values(Spec((2, 3), int64), 0, 3), 0.1), {"maximize": True})))  # fmt: skip
 op("sgd_momentum", shape=_state(0, 2), kernel=_sgd_momentum,
    tries=(((P, P, P, 0.1, 0.01, 0.9, 0.5), {"nesterov": False, "maximize": False}),
           ((P, P, P, 0.1, 0.01, 0.9, 0.0), {"nesterov": True, "maximize": True})))  # fmt: skip

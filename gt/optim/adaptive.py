@@ -8,6 +8,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
+from gt.client.functions.sparse import SparseTensor
 from gt.optim.optimizer import Optimizer, States, column, count_step, rate
 
 
@@ -150,6 +151,11 @@ class Adagrad(Optimizer):
         numbers = self.numbers(params, states, group, "lr", "lr_decay", "weight_decay", "eps", count=True)
         sums = column(states, "sum")
         self.write("adagrad", (params, grads, sums, *numbers), [params, sums], (group["maximize"],))
+
+    def update_sparse(self, params: list[Tensor], grads: list[SparseTensor], states: States, group: dict[str, Any]) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        self.update_many(params, [g.to_dense() for g in grads], states, group)
 
 
 class Lion(Optimizer):

@@ -10,7 +10,7 @@ from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
 from gt.client.functions.join import cat
 from gt.client.grad_mode import enable_grad, no_grad
-from gt.optim.optimizer import Optimizer, rate
+from gt.optim.optimizer import Optimizer, dense, rate
 
 
 class Point(NamedTuple):
@@ -43,7 +43,7 @@ class LBFGS(Optimizer):
         return self.param_groups[0]["params"]
 
     def _flat_gradient(self) -> Tensor:
-        return cat([full_like(p, 0.0).reshape(-1) if p.grad is None else p.grad.reshape(-1) for p in self._params])
+        return cat([full_like(p, 0.0).reshape(-1) if p.grad is None else dense(p.grad).reshape(-1) for p in self._params])
 
     def _put(self, values: list[Tensor], t: float = 0.0, direction: Tensor | None = None) -> None:
         """Set the parameters to these values, plus `t` times a direction if given."""

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gt.client.autograd import Tensor
-from gt.client.functions.create import full_like
+from gt.client.functions.create import full_like, ones, zeros
 from gt.client.functions.elementwise import where
-from gt.optim.optimizer import Optimizer, rate
+from gt.client.functions.sparse import SparseTensor
+from gt.client.writes import overwrite
+from gt.optim.optimizer import Optimizer, States, rate
 from gt.spec import bfloat16
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -68,8 +70,8 @@ class Muon(Optimizer):
 
 
 class SparseAdam(Optimizer):
-    """Adam that updates only the rows used in a step, and their means. Gradients are dense here: a row is used if its gradient
-    is not all zeros."""
+    """Adam that updates only the rows used in a step, and their means: the rows of a sparse gradient, or those of a dense
+    one that are not all zeros."""
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -84,10 +86,19 @@ class SparseAdam(Optimizer):
     def begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return dict(step=0, exp_avg=full_like(p, 0.0), exp_avg_sq=full_like(p, 0.0))
 
+    def update_sparse(self, params: list[Tensor], grads: list[SparseTensor], states: States, group: dict[str, Any]) -> None:
+        for p, g, state in zip(params, grads, states):
+            places, whole = g.parts[0][0], g.to_dense()
+            used = zeros(p.shape[0]).index_add(0, places, ones(places.shape[0])) > 0
+            overwrite(p, self._updated(p, whole, used, state, group).handle)
+
     def update(self, p: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        return self._updated(p, g, (g != 0).reshape((g.shape[0], -1)).any(1), state, group)
+
+    def _updated(self, p: Tensor, g: Tensor, used: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         state["step"] += 1
         n, (first, second) = state["step"], group["betas"]
-        used = (g != 0).reshape((g.shape[0], -1)).any(1).reshape((-1, *(1 for _ in g.shape[1:])))
+        used = used.reshape((-1, *(1 for _ in g.shape[1:])))
         g = -g if group["maximize"] else g
         mean, square = state["exp_avg"], state["exp_avg_sq"]
         mean.copy_(where(used, mean.lerp(g, 1 - first), mean))

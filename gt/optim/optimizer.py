@@ -12,6 +12,7 @@ from gt.client.capture_notes import CapturedSetting
 from gt.client.foreach import foreach, overwrite_all
 from gt.client.functions.create import tensor
 from gt.client.functions.hooks import Hook
+from gt.client.functions.sparse import SparseTensor
 from gt.client.grad_mode import enable_grad
 from gt.client.here import here
 from gt.client.scope import HERE
@@ -106,6 +107,13 @@ class Optimizer:
         for p, g, state in zip(params, grads, states):
             overwrite(p, self.update(p, g, state, group).handle)
 
+    def update_sparse(self, params: list[Tensor], grads: list[SparseTensor], states: States, group: dict[str, Any]) -> None:
+        """Update parameters of one group whose gradients are sparse: PyTorch's optimizers refuse them unless they say how."""
+        if type(self).update_many is not Optimizer.update_many:
+            other = ", please consider SparseAdam instead" if "Adam" in type(self).__name__ else ""
+            raise RuntimeError(f"{type(self).__name__} does not support sparse gradients{other}")
+        self.update_many(params, [dense(g) for g in grads], states, group)
+
     apart_by: str | None = None  # parameters without this entry of their state are updated apart from those with it
 
     def apart(self, p: Tensor, state: dict[str, Any]) -> Any:
@@ -184,7 +192,10 @@ class Optimizer:
             for group in self.param_groups:
                 for params, states in self._batches(group):
                     grads: list[Any] = [p.grad for p in params]
-                    self.update_many(params, grads, states, group)
+                    if SparseTensor not in map(type, grads):
+                        self.update_many(params, grads, states, group)
+                    else:
+                        self._update_both(params, grads, states, group)
         finally:
             HERE.scope = outer
         outer.session.end_of_step()
@@ -192,11 +203,20 @@ class Optimizer:
             hook(self, (closure,) if closure is not None else (), {})
         return loss
 
+    def _update_both(self, params: list[Tensor], grads: list[Any], states: States, group: dict[str, Any]) -> None:
+        """Update the parameters with dense gradients, then those with sparse ones."""
+        for update, sparse in ((self.update_many, False), (self.update_sparse, True)):
+            chosen = [i for i, g in enumerate(grads) if (type(g) is SparseTensor) is sparse]
+            if chosen:
+                update([params[i] for i in chosen], [grads[i] for i in chosen], [states[i] for i in chosen], group)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none or p.grad is None:
                     RAW_GRAD.__set__(p, None)  # without the checks of `p.grad = x`
+                elif not isinstance(p.grad, Tensor):
+                    p.grad.zero_()
                 else:
                     p.grad.detach().zero_()  # in place, so that other references see it
                     p.grad.node, p.grad.requires_grad = None, False
@@ -280,6 +300,10 @@ def rate(name: str, value: Any, low: float = 0.0, below: float = float("inf")) -
     """Raise unless a setting is within its bounds."""
     if not low <= value < below:
         raise ValueError(f"{name} is {value}: expected {low:g} or more" + (f", less than {below:g}" if below < 1e9 else ""))
+
+
+def dense(gradient: Any) -> Tensor:
+    return gradient if isinstance(gradient, Tensor) else gradient.to_dense()
 
 
 def column(states: States, name: str) -> list[Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gt.client.autograd import Tensor
 from gt.client.functions.create import full_like
+from gt.client.functions.sparse import SparseTensor
 from gt.optim.optimizer import Optimizer, States, column, rate
 
 
@@ -55,3 +56,16 @@ class SGD(Optimizer):
         buffers = column(states, "momentum_buffer")
         operands = (params, grads, buffers, *rates, dampening)
         self.write("sgd_momentum", operands, [params, buffers], (group["nesterov"], group["maximize"]))
+
+    def update_sparse(self, params: list[Tensor], grads: list[SparseTensor], states: States, group: dict[str, Any]) -> None:
+        """Without momentum an update reads and writes only the rows of the gradient."""
+        if group["weight_decay"]:
+            raise RuntimeError(
+                "SGD with weight_decay does not support sparse gradients: use weight_decay=0 for these parameters"
+            )
+        if group["momentum"] or any(g.sparse_dim() != 1 for g in grads):
+            self.update_many(params, [g.to_dense() for g in grads], states, group)
+            return
+        (lr,) = self.numbers(params, states, group, "lr")
+        places, rows = map(list, zip(*[g.parts for g in grads]))
+        self.write("sgd_rows", (params, rows, places, lr), [params], (group["maximize"],))

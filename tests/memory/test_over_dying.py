@@ -22,7 +22,7 @@ def _step(make: Callable[[], tuple[torch.Tensor, ...]]) -> list[bool]:
     p, m, v = make()
     g = torch.tensor(G)
     before = [t.data_ptr() for t in (p, m, v)]
-    ((a, b, c),) = over_dying(adam_in_place, [(p, g, m, v, *NUMBERS)], decoupled=True, maximize=False)
+    ((a, b, c),) = over_dying(adam_in_place, 1, [(p, g, m, v, *NUMBERS)], decoupled=True, maximize=False)
     return [t.data_ptr() == place for t, place in zip((a, b, c), before)]
 
 

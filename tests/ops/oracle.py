@@ -162,6 +162,13 @@ def _sgd(p: Any, g: Any, lr: float, decay: float, *, maximize: bool) -> Any:
     return p.detach()
 
 
+def _sgd_rows(p: Any, rows: Any, index: Any, lr: float, *, maximize: bool) -> Any:
+    p = p.clone().requires_grad_()
+    g = torch.sparse_coo_tensor(index.reshape(1, -1), rows, p.shape, check_invariants=True)
+    _step(torch.optim.SGD([p], lr, maximize=maximize, foreach=False), p, g, {})
+    return p.detach()
+
+
 def _sgd_momentum(p: Any, g: Any, b: Any, lr: float, decay: float, momentum: float, dampening: float, *, nesterov: bool,
                   maximize: bool) -> Any:  # fmt: skip
     p = p.clone().requires_grad_()
@@ -373,6 +380,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "adam": _adam,
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
+    "sgd_rows": _sgd_rows,
     "rmsprop": _rmsprop,
     "adagrad": _adagrad,
     "adadelta": _update(lambda p, n, s: torch.optim.Adadelta(p, *n[:4], foreach=False, **s), ("square_avg", "acc_delta"), 4),

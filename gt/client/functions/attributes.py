@@ -6,13 +6,14 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from gt.client.autograd import Port, Tensor
+from gt.client.autograd import Port, SparseGradient, Tensor
 from gt.client.functions.registry import FUNCTIONS, axis_spelling, both, method
 from gt.client.strides import is_contiguous, offset, strides
 from gt.client.views import RAW_GRAD, detached, is_view, root_of, storage_of
 from gt.device import Device
 from gt.errors import ArgumentError, ArgumentTypeError
 from gt.ops.rules import axis_of
+from gt.spec import Spec
 
 
 @method
@@ -31,9 +32,10 @@ _T.grad_fn = property(lambda t: t.node.node if isinstance(t.node, Port) else t.n
 
 def _set_grad(self: Tensor, value: Any) -> None:
     if value is not None:
-        if not isinstance(value, Tensor):
+        if not isinstance(value, (Tensor, SparseGradient)):
             raise ArgumentTypeError(f"expected a tensor or None as .grad, got {type(value).__name__}")
-        own, given = self.handle.spec, value.handle.spec
+        own = self.handle.spec
+        given = value.handle.spec if isinstance(value, Tensor) else Spec(value.shape, value.dtype)
         if value is self:
             raise ArgumentError("a tensor cannot be its own .grad: give it a copy, x.grad = x.detach().clone()")
         if given is not own:

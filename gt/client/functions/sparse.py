@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.apply import apply
-from gt.client.autograd import Tensor
+from gt.client.autograd import SparseGradient, Tensor
 from gt.client.functions.create import as_tensor
 from gt.client.functions.registry import FUNCTIONS
 from gt.device import Device
@@ -19,7 +19,7 @@ from gt.spec import DType, int64
 COO, CSR = "sparse_coo", "sparse_csr"
 
 
-class SparseTensor:
+class SparseTensor(SparseGradient):
     """Indices, a row for each axis, and the values. Values of equal indices are summed."""
 
     is_sparse = True
@@ -44,6 +44,7 @@ class SparseTensor:
     ndim = property(lambda self: len(self.shape))
     requires_grad = property(lambda self: self._held.requires_grad)
     grad = property(lambda self: None if self._held.grad is None else self._like(self._held.grad))
+    parts = property(lambda self: (self._places, self._held))  # indices and values, without the views of PyTorch's methods
     is_sparse_csr = property(lambda self: self.layout == CSR)
 
     def _like(self, values: Tensor) -> SparseTensor:
@@ -184,6 +185,18 @@ class SparseTensor:
         return SparseTensor(cat([self._places, other._places], 1), cat([self._held, other._held]), self.shape, False).coalesce()
 
     __radd__ = __add__
+
+    def plus(self, other: Any) -> Any:
+        """The sum of gradients: indices that both have stay twice, as finding them would be a read."""
+        if isinstance(other, Tensor):
+            return self.to_dense() + other
+        cat = FUNCTIONS["cat"]
+        return SparseTensor(cat([self._places, other._places], 1), cat([self._held, other._held]), self.shape, False)
+
+    def zero_(self) -> SparseTensor:
+        """Without elements."""
+        self._places, self._held, self._once = self._places[:, :0], self._held[:0], True
+        return self
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return mm(self, other)

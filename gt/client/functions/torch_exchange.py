@@ -73,5 +73,5 @@ def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
     made.grad = made.hooks = None
     memo[id(self)] = made
     if self.grad is not None:
-        made.grad = Tensor(self.grad.handle)
+        made.grad = Tensor(self.grad.handle) if isinstance(self.grad, Tensor) else self.grad.clone()
     return made

@@ -12,6 +12,7 @@ from gt.client.functions import FUNCTIONS
 from gt.client.functions.create import arange, ones, zeros
 from gt.client.functions.elementwise import where
 from gt.client.functions.products import einsum
+from gt.client.functions.sparse_gradients import with_sparse_gradient
 from gt.client.grad_mode import no_grad
 from gt.client.here import here
 from gt.client.saved import saves
@@ -67,7 +68,7 @@ def embedding(
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """The rows of `weight` at the input's indices; row `padding_idx` gets no gradient. With `max_norm`, used rows with a larger
-    norm are first rescaled to it in `weight` itself."""
+    norm are first rescaled to it in `weight` itself. With `sparse`, a `weight` that is a leaf gets a sparse gradient."""
     if weight.ndim != 2:
         raise ArgumentError(f"embedding: expected a weight (rows, width), got {weight.shape}")
     padding = _row(padding_idx, weight.shape[0])
@@ -75,7 +76,7 @@ def embedding(
         _hold(weight, input, float(max_norm), norm_type)
     rows = apply(TABLE["embedding"], (weight, input), (padding,))
     if not scale_grad_by_freq:
-        return rows
+        return with_sparse_gradient(rows) if sparse else rows
     counts = apply(TABLE["embedding"], (_counts(input, weight.detach()), input), (-1,))
     return _Shared.apply(rows, counts)
 
@@ -89,6 +90,8 @@ def embedding_bag(
     """The sum, mean or maximum of the rows in each bag: a row of a 2-d input, or the indices from one offset to the next."""
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"no mode {mode!r}: known are sum, mean, max")
+    if mode == "max" and sparse:
+        raise ArgumentError("embedding_bag: mode='max' has no sparse gradients: leave out sparse=True")
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentError(f"per_sample_weights go with mode='sum', not {mode}")
     flat, padding = input.reshape(-1), _row(padding_idx, weight.shape[0])
@@ -102,7 +105,7 @@ def embedding_bag(
         offsets = offsets[:-1] if include_last_offset else offsets
         bags = offsets.shape[0]
         bag = FUNCTIONS["searchsorted"](offsets, arange(input.numel()), right=True) - 1
-    rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    rows = embedding(flat, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     kept = (flat != padding).to(weight.dtype).unsqueeze(1)
     if mode == "max":
         low = where(kept > 0, rows, float("-inf"))

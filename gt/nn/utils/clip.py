@@ -17,8 +17,13 @@ from gt.ops.table import TABLE
 
 
 def _gradients(parameters: Any) -> list[Tensor]:
-    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [p for p in given if p.grad is not None]
+    """The parameters that have gradients; sparse ones become dense, since their indices may occur twice."""
+    given = [p for p in ([parameters] if isinstance(parameters, Tensor) else parameters) if p.grad is not None]
+    for p in given:
+        g: Any = p.grad
+        if not isinstance(g, Tensor):
+            p.grad = g.to_dense()
+    return given
 
 
 def _alike(tensors: list[Tensor], keys: list[Any]) -> list[list[Tensor]]:

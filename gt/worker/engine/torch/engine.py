@@ -145,7 +145,7 @@ class TorchEngine:
         run = GATHERED.get(kind.row.name)
         if run is None:
             return None
-        over = partial(over_dying, run, **kind.settings)
+        over = partial(over_dying, run, kind.row.reads, **kind.settings)
         return partial(self.threads.for_updates, over) if self.threads is not None else over
 
     def alike(self, ins: Instruction) -> Hashable:

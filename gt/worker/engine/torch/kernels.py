@@ -23,6 +23,7 @@ Array = torch.Tensor
 # Fused kernels of many instructions of a row, which overwrite dying operands.
 GATHERED: dict[str, Callable[..., Any]] = {
     "adam": steps.adam_in_place, "sgd": steps.sgd_in_place, "sgd_momentum": steps.sgd_momentum_in_place,
+    "sgd_rows": steps.sgd_rows_in_place,
 }  # fmt: skip
 # Pointwise functions of PyTorch that take a Python number after the first operand.
 NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge",
@@ -393,4 +394,5 @@ OWN: dict[str, Callable[..., Any]] = {
     "adam": steps.adam,
     "sgd": steps.sgd,
     "sgd_momentum": steps.sgd_momentum,
+    "sgd_rows": steps.sgd_rows,
 }

@@ -72,7 +72,7 @@ class KernelThreads:
     def for_updates(self, run: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Any:
         """Call a kernel of many updates, with all threads where their parameters are large: an element's update is the same on
         each of them."""
-        sizes = [call[0].numel() for call in calls]
+        sizes = [call[1].numel() for call in calls]  # of the gradients: some have few of the parameter's rows
         if self.count > 1 and max(sizes) >= (SPLIT if self.awake else WAKE):
             return (self.longest if sum(sizes) >= LARGEST else self.all)(run, calls)
         return run(calls)

@@ -215,6 +215,19 @@ def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...
     return [(c[0],) for c in calls]
 
 
+def sgd_rows(p: Array, rows: Array, index: Array, lr: float, *, maximize: bool) -> Array:
+    return torch.index_add(p, 0, index.reshape(-1), rows, alpha=lr if maximize else -lr)
+
+
+def sgd_rows_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...]]:
+    """Many steps of SGD on some rows of a table, in place."""
+    for p, rows, index, lr in calls:
+        if isinstance(lr, Array):
+            rows, lr = rows * _narrow(lr, rows), 1.0
+        p.index_add_(0, index.reshape(-1), rows, alpha=lr if maximize else -lr)
+    return [(call[0],) for call in calls]
+
+
 def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool) -> list[tuple[Array, ...]]:
     """Many steps with momentum at once, in place on parameters and their buffers."""
     for same in _alike(calls, slice(3, None)):
@@ -319,20 +332,21 @@ def _alone() -> int:
     return _holders([(register,)])[0][0]
 
 
-def over_dying(run: Callable[..., Any], calls: list[tuple], **settings: Any) -> Any:
+def over_dying(run: Callable[..., Any], reads: int, calls: list[tuple], **settings: Any) -> Any:
     """Call `run`, which overwrites parameters and their state, on operands that die with the call and have no other reference
-    (no other id, no view, no read in progress, no memory shared with a client), and on copies of all others."""
-    given, written = [], _written(calls[0])
+    (no other id, no view, no read in progress, no memory shared with a client), and on copies of all others. `reads`: how many
+    tensors after the first it does not overwrite."""
+    given, written = [], _written(calls[0], reads)
     for call, counts in zip(calls, _holders(calls)):
-        positions = written if len(call) == len(calls[0]) else _written(call)
+        positions = written if len(call) == len(calls[0]) else _written(call, reads)
         held = [i for i in positions if counts[i] != ALONE or not _owned(call[i])]
         given.append(tuple([_dense(x) if i in held else x for i, x in enumerate(call)]) if held else call)
     return run(given, **settings)
 
 
-def _written(call: tuple) -> list[int]:
-    """The positions of an update's tensors, except of its gradient."""
-    return [i for i, x in enumerate(call) if i != 1 and type(x) not in NUMBERS and isinstance(x, Array)]
+def _written(call: tuple, reads: int) -> list[int]:
+    """The positions of an update's tensors, except of those that it only reads."""
+    return [i for i, x in enumerate(call) if not 1 <= i <= reads and type(x) not in NUMBERS and isinstance(x, Array)]
 
 
 def _owned(x: Array) -> bool:

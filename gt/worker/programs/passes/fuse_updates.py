@@ -26,12 +26,12 @@ def fuse_updates(program: Program, fusable: Callable[[Kind], bool]) -> Program:
 
 def may_overwrite(program: Program, number: int) -> bool:
     """Whether updates of this kind, fused at the position of the last one or of a later update, may overwrite all their tensors
-    except the second, the gradient: each tensor dies in the program, neither another update nor a later instruction reads it
-    or a view of it, and no view of it is a result."""
+    except those that they only read, as the gradient: each tensor dies in the program, neither another update nor a later
+    instruction reads it or a view of it, and no view of it is a result."""
     places = [i for i, ins in enumerate(program.instructions) if ins.number == number]
     updates = [program.instructions[i] for i in places]
-    written = [v for ins in updates for i, v in enumerate(ins.values) if i != 1]
-    read = {ins.values[1] for ins in updates if len(ins.values) > 1} | set(program.results)
+    written = [v for ins in updates for i, v in enumerate(ins.values) if not 1 <= i <= ins.op.reads]
+    read = {v for ins in updates for v in ins.values[1 : 1 + ins.op.reads]} | set(program.results)
     for i, ins in enumerate(program.instructions):
         if ins.number != number and (i > places[-1] or ins.op.updates):
             read.update(ins.values)
