@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from functools import cache, partial
+from functools import partial
 from typing import Any, cast
 from weakref import WeakSet
 
@@ -27,6 +27,7 @@ from gt.worker.engine.torch.host_copy import TorchCopy
 from gt.worker.engine.torch.kernels import GATHERED, NUMBERS, OWN
 from gt.worker.engine.torch.lists import alike, is_tiny, of_list
 from gt.worker.engine.torch.namespace import TorchNamespace, Uncopied
+from gt.worker.engine.torch.narrow_products import in_float32
 from gt.worker.engine.torch.numpy_traces import numpy_trace
 from gt.worker.engine.torch.pairs import half, of_pair
 from gt.worker.engine.torch.threads import KernelThreads
@@ -49,22 +50,6 @@ def _at_precision(run: Callable[..., Any], precision: str, *operands: Any) -> An
         return run(*operands)
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@cache
-def _onednn_multiplies_bfloat16() -> bool:
-    return not torch.backends.mkldnn.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def _without_onednn(run: Callable[..., Any], *operands: Any) -> Any:
-    """Run a product of bfloat16 on a CPU without instructions for it. PyTorch gives some of them to oneDNN all the same, and
-    when that fails it turns oneDNN off for good, for every dtype."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        return run(*operands)
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 LARGE = 1 << 20  # bytes that are copied by all threads
@@ -103,6 +88,11 @@ class TorchEngine:
 
     def plain(self, kind: Kind) -> Callable[..., Any]:
         """A kernel whose result may share memory with its operand."""
+        run = self._as_given(kind)
+        return in_float32(kind, run) if self.at.type == "cpu" else run
+
+    def _as_given(self, kind: Kind) -> Callable[..., Any]:
+        """The same, in the dtypes of its operands."""
         row = kind.row
         own = OWN.get(row.name)
         if own is None and row.pointwise:
@@ -121,8 +111,6 @@ class TorchEngine:
 
     def _precise(self, kind: Kind, run: Callable[..., Any]) -> Callable[..., Any]:
         """A kernel in the precision of its kind."""
-        if self.at.type == "cpu" and kind.row.products and kind.outs[0].dtype is bfloat16 and not _onednn_multiplies_bfloat16():
-            return partial(_without_onednn, run)
         return partial(_at_precision, run, kind.precision) if self._lowered(kind) else run
 
     def _lowered(self, kind: Kind) -> bool:

@@ -5,6 +5,7 @@ from their kinds alone, so that a kernel rounds alike in every run, inside trace
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +16,10 @@ from gt.ops import Kind
 from gt.ops.estimate import estimated_seconds, parallel_seconds
 from gt.spec import Spec
 
-LONG = 8e-5  # estimated seconds on one core from which a kernel takes all threads
+# Estimated seconds on one core from which a kernel takes all threads. The estimate is of a core with AVX-512: a Neoverse N1
+# takes 3.7 times as long for products, and longer for functions such as gelu. (There, ResNet-18's step takes 24.8 ms so and
+# 32.6 with 8e-5, a small language model's 9.9 and 11.5.)
+LONG = 1.5e-5 if platform.machine() in ("aarch64", "arm64") else 8e-5
 LONGEST = 2e-3  # the same, from which other clients' short runs are executed during a kernel
 SPLIT = 1 << 15  # elements of a parameter from which PyTorch splits its update among threads
 WAKE = 1 << 18  # the same where no kernel of the run has used the threads before: to wake them takes longer than the update
@@ -72,7 +76,7 @@ class KernelThreads:
     def for_updates(self, run: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Any:
         """Call a kernel of many updates, with all threads where their parameters are large: an element's update is the same on
         each of them."""
-        sizes = [call[1].numel() for call in calls]  # of the gradients: some have few of the parameter's rows
+        sizes = [min([t.numel() for t in call[:2]]) for call in calls]  # a gradient may have few of its parameter's rows
         if self.count > 1 and max(sizes) >= (SPLIT if self.awake else WAKE):
             return (self.longest if sum(sizes) >= LARGEST else self.all)(run, calls)
         return run(calls)
