@@ -39,6 +39,6 @@ def in_float32(kind: Kind, run: Callable[..., Any]) -> Callable[..., Any]:
     return partial(_widened, run, frozenset(TORCH[d] for d in narrow), tuple(TORCH[spec.dtype] for spec in kind.outs))
 
 
-def _widened(run: Callable[..., Any], narrow: frozenset, outs: tuple, *operands: Any) -> Any:
+def _widened(run: Callable[..., Any], narrow: frozenset, dtypes: tuple, *operands: Any) -> Any:
     made = run(*[o.float() if isinstance(o, torch.Tensor) and o.dtype in narrow else o for o in operands])
-    return made.to(outs[0]) if isinstance(made, torch.Tensor) else tuple(t.to(d) for t, d in zip(made, outs))
+    return made.to(dtypes[0]) if isinstance(made, torch.Tensor) else tuple(t.to(d) for t, d in zip(made, dtypes))

@@ -345,7 +345,7 @@ def over_dying(run: Callable[..., Any], reads: int, calls: list[tuple], **settin
 
 
 def _written(call: tuple, reads: int) -> list[int]:
-    """The positions of an update's tensors, except of those that it only reads."""
+    """The positions of an update's tensors, except of the gradient's."""
     return [i for i, x in enumerate(call) if not 1 <= i <= reads and type(x) not in NUMBERS and isinstance(x, Array)]
 
 

@@ -26,8 +26,8 @@ def fuse_updates(program: Program, fusable: Callable[[Kind], bool]) -> Program:
 
 def may_overwrite(program: Program, number: int) -> bool:
     """Whether updates of this kind, fused at the position of the last one or of a later update, may overwrite all their tensors
-    except those that they only read, as the gradient: each tensor dies in the program, neither another update nor a later
-    instruction reads it or a view of it, and no view of it is a result."""
+    except the gradient's: each tensor dies in the program, neither another update nor a later instruction reads it or a view of
+    it, and no view of it is a result."""
     places = [i for i, ins in enumerate(program.instructions) if ins.number == number]
     updates = [program.instructions[i] for i in places]
     written = [v for ins in updates for i, v in enumerate(ins.values) if not 1 <= i <= ins.op.reads]
