@@ -273,7 +273,7 @@ def _listens_by_tcp(host: str, port: int) -> bool:
 def nobody(server: str, timeout: float) -> str:
     """The message of an error: no dispatcher answered."""
     return (
-        f"no dispatcher answered at {server} within {timeout:g} s: is `gt-server` running there, "
+        f"no dispatcher answered at {server} within {timeout:.3g} s: is `gt-server` running there, "
         "as this user or, for others, with a key?" + ("" if _is_here(server) else OPEN)
     )
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from gt.transport.addresses import advertised, family, host_and_port, host_key, on_this_host, with_port
+from gt.transport.addresses import advertised, family, host_and_port, host_key, nobody, on_this_host, with_port
 
 
 def test_an_ipv6_address_has_brackets_where_a_port_follows() -> None:
@@ -47,3 +47,7 @@ def test_an_advertised_address_may_have_a_port(text: str, found: tuple[str, str]
 def test_an_address_that_peers_cannot_use_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot advertise"):
         advertised(text)
+
+
+def test_the_time_of_an_error_is_rounded() -> None:
+    assert "within 10 s:" in nobody("tcp://203.0.113.1:9000", 9.99999)
