@@ -51,7 +51,8 @@ class TorchNamespace:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.block = 1 << 14 if device.type == "cpu" else 1 << 24  # a CPU's blocks should fit in the cache, a GPU's be few
+        self.on_cpu = device.type == "cpu"  # a question to the device itself takes as long as a hundred numbers
+        self.block = 1 << 14 if self.on_cpu else 1 << 24  # a CPU's blocks should fit in the cache, a GPU's be few
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(torch, name, None) or getattr(torch.special, name)
@@ -60,7 +61,7 @@ class TorchNamespace:
 
     def _random(self, name: str, seed: Any, number: Any, *args: int) -> torch.Tensor:
         """The host's generator on a CPU; PyTorch's operations on other devices, and if the seed is a CUDA graph's tensor."""
-        if self.device.type == "cpu" and isinstance(seed, int) and isinstance(number, int):
+        if self.on_cpu and isinstance(seed, int) and isinstance(number, int):
             if philox.NATIVE is None or _traced():
                 return torch.from_numpy(getattr(philox, name)(seed, number, *args))
             out = torch.empty(args[1], dtype=DRAWN[name])  # a small array of NumPy's is drawn faster than made a tensor
@@ -93,7 +94,7 @@ class TorchNamespace:
         if kernels is not None and isinstance(p, float) and a.dtype.itemsize <= 4:
             return kernels.dropout(a, p, seed, number, first)
         whole = isinstance(seed, int) and isinstance(number, int) and isinstance(p, float)
-        if philox.NATIVE is None or self.device.type != "cpu" or not whole or a.dtype is not torch.float32 or _traced():
+        if philox.NATIVE is None or not self.on_cpu or not whole or a.dtype is not torch.float32 or _traced():
             return random.dropped(self, a, p, seed, number, first)
         a = a.contiguous()
         y = torch.empty_like(a)
@@ -103,7 +104,7 @@ class TorchNamespace:
 
     def _triton(self) -> Any:
         """GT's Triton kernels, on a GPU outside of tracing."""
-        return None if self.device.type != "cuda" or _traced() else _random_kernels()
+        return None if self.on_cpu or self.device.type != "cuda" or _traced() else _random_kernels()
 
     def solve_triangle(self, t: torch.Tensor, b: torch.Tensor, upper: bool) -> torch.Tensor:
         return torch.linalg.solve_triangular(t, b, upper=upper)
