@@ -242,7 +242,7 @@ def diffusion(at: Setting) -> Steps:
 
 
 # benchmarks/results/README.md has the profiles
-AFTER_READS = "after a read, every fifth step, the device waits for the next batch, and gradients are copied"
+AFTER_READS = "after a read, every fifth step, the device waits for the next batch"
 CALLS = "most of the worker's time are calls of oneDNN's convolutions, which eager makes, too, and on two threads"
 LOOPS = {
     # batch norm multiplies roundings

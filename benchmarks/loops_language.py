@@ -182,7 +182,7 @@ LOOPS = {
     "lm-evaluate": LM(partial(language_model, evaluate=20), steps=20),
     "bert": Loop(
         bert,
-        why_on_gpu="its graph takes 4.1 ms, reduce-overhead's whole step as long; after a read 56 gradients are copied",
+        why_on_gpu="its graph takes 4.1 ms, reduce-overhead's whole step as long",
     ),
     "lstm": Loop(
         lstm,

@@ -304,7 +304,8 @@ def test_a_loss_read_in_every_step_is_that_of_its_step(clear: bool) -> None:
         assert read[0] == mine[-1][i] and (len(read) == 1 or read[1:] == mine[-1][i - 1 : i + 1]), "the same bits each time"
 
 
-def test_updates_behind_a_read_copy_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("clear", [False, True])
+def test_updates_behind_a_read_copy_no_gradients(monkeypatch: pytest.MonkeyPatch, clear: bool) -> None:
     moved, copy_in = [], Graph._copy_in
 
     def counted(graph: Graph, arrays: list[torch.Tensor]) -> None:
@@ -312,7 +313,7 @@ def test_updates_behind_a_read_copy_no_gradients(monkeypatch: pytest.MonkeyPatch
         copy_in(graph, arrays)
 
     monkeypatch.setattr(Graph, "_copy_in", counted)
-    _, stats = losses_read(40, True, clear=True)
+    _, stats = losses_read(40, True, clear)
     assert stats["compiled_calls"] >= 20 and stats.get("fallbacks", 0) == 0, stats
     assert all(set(shapes) <= {(8, 16)} and len(shapes) <= 2 for shapes in moved[-10:]), moved[-10:]  # the batch alone
 

@@ -204,12 +204,18 @@ def rest(p: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return p.sub_(g), twice
 
 
+def later(p: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    twice = g + g
+    return p.add_(g), twice
+
+
 # By name: function, the same on numbers, and the inputs that end with a call; the first result of one with such is a parameter
 PARTS: dict[str, tuple[Callable[..., tuple], Callable[..., tuple], tuple[int, ...]]] = {
     "whole": (whole, lambda p, x: (p + x, p * x), (0,)),
     "update": (update, lambda p, g: (p - g,), (0,)),
     "first": (first, lambda p, x: (p * x, p + x), ()),
     "rest": (rest, lambda p, g: (p - g, g + g), (0, 1)),
+    "later": (later, lambda p, g: (p + g, g + g), (0,)),
 }
 
 
@@ -276,12 +282,12 @@ class Family:
         del self.table[id], self.right[id]
         self.parameters = [p for p in self.parameters if p != id]
 
-    def early_step(self, keep: bool = False) -> None:
-        """The part before the updates, and these, with its first result as the gradient."""
+    def early_step(self, keep: bool = False, updates: str = "rest") -> None:
+        """The part before the updates, and these, with its first result as the gradient, which ends with `rest`."""
         batch = self.fresh(0.25)
         gradient, *others = self.call_with("first", self.parameters[0], batch)
-        _, twice = self.call_with("rest", self.parameters[0], gradient)
-        for id in (batch, *others, twice) if not keep else ():
+        _, twice = self.call_with(updates, self.parameters[0], gradient)
+        for id in (batch, *others, twice, *(() if updates == "rest" else (gradient,))) if not keep else ():
             self.free(id)
 
     def check(self) -> None:
@@ -295,7 +301,7 @@ def test_graphs_that_share_buffers_keep_all_values(monkeypatch: pytest.MonkeyPat
     for name in ("whole", "whole", "first", "update") * data.draw(st.integers(0, 6)):  # until some have buffers in common
         made.call(name, made.parameters[0], 0.5)
     for _ in range(data.draw(st.integers(0, 8))):
-        made.early_step(keep=data.draw(st.booleans()))
+        made.early_step(keep=data.draw(st.booleans()), updates=data.draw(st.sampled_from(["rest", "later"])))
         made.check()
     for _ in range(data.draw(st.integers(4, 20))):
         name = data.draw(st.sampled_from([*PARTS, "again", "free", "release", "early"]))
@@ -308,7 +314,7 @@ def test_graphs_that_share_buffers_keep_all_values(monkeypatch: pytest.MonkeyPat
         elif name == "release":
             made.graphs[data.draw(st.sampled_from(list(PARTS)))].release()
         elif name == "early":
-            made.early_step(keep=data.draw(st.booleans()))
+            made.early_step(keep=data.draw(st.booleans()), updates=data.draw(st.sampled_from(["rest", "later"])))
         elif name in PARTS and (others := [id for id in made.right if id not in made.parameters]) and data.draw(st.booleans()):
             made.call_with(name, data.draw(st.sampled_from(made.parameters)), data.draw(st.sampled_from(others)))
         elif name in PARTS:
@@ -353,14 +359,15 @@ def test_a_step_that_is_sometimes_called_early_copies_no_parameters(
     assert made.table[made.parameters[0]] is made.graphs["whole"].statics[0] is made.graphs["update"].statics[0]
 
 
+@pytest.mark.parametrize("updates", ["rest", "later"])
 def test_updates_read_gradients_where_the_part_before_them_leaves_these(
-    monkeypatch: pytest.MonkeyPatch, copied: list[tuple[str, int]]
+    monkeypatch: pytest.MonkeyPatch, copied: list[tuple[str, int]], updates: str
 ) -> None:
     made = Family(monkeypatch)
 
     def step() -> None:
         made.call("whole", made.parameters[0], 0.5)
-        made.early_step()
+        made.early_step(updates=updates)
         made.check()
 
     for _ in range(8):
@@ -368,10 +375,11 @@ def test_updates_read_gradients_where_the_part_before_them_leaves_these(
     copied.clear()
     for _ in range(4):
         step()
-    assert ("rest", 1) not in copied, "the gradient is read in place"
+    assert (updates, 1) not in copied, "the gradient is read in place"
     assert copied.count(("first", 1)) == 4 and ("first", 0) not in copied
-    rest, part = made.graphs["rest"], made.graphs["first"]
+    rest, part = made.graphs[updates], made.graphs["first"]
     assert rest.statics[1] is part.recordings[0].results[0] and rest.bound == 1
+    assert not part.recordings[0].copies, "nor is it copied away"
 
 
 def test_a_value_in_a_buffer_that_another_graph_reads_is_copied_away_before_that_is_filled(

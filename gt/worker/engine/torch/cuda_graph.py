@@ -221,7 +221,7 @@ class Graph:
             self._check_inputs(arrays, table, numbers)
         dying = set(self.ends(ins))
         recording = self._free_recording(table, dying)  # first: where there is no room, the call can be made again
-        copy_held_away(self, recording, table, dying)
+        copy_held_away(self, recording, table, dying, arrays)
         for id in dying:
             del table[id]
         if not there:

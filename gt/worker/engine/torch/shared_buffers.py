@@ -46,9 +46,9 @@ def _share(graph: Any, other: Any) -> None:
 
 
 def bind_inputs(graph: Any, moved: Iterable[int], arrays: list[torch.Tensor]) -> bool:
-    """Let a graph read those of its `moved` inputs that end with the call where another graph leaves its results, instead of
-    in buffers of its own. Returns whether there are any: it has to be recorded again."""
-    made = {i: maker for i in moved if i in graph.ending and i not in graph.links and (maker := _maker(arrays[i])) is not None}
+    """Let a graph read those of its `moved` inputs that are results of another graph in the buffers of these, instead of in
+    buffers of its own. Returns whether there are any: it has to be recorded again."""
+    made = {i: maker for i in moved if i not in graph.links and (maker := _maker(arrays[i])) is not None}
     made = {i: maker for i, maker in made.items() if maker is not graph and _laid_out_as(arrays[i], graph.statics[i])}
     if not made:
         return False
@@ -106,14 +106,18 @@ def release_buffers(graph: Any) -> None:
             buffer.lent = bool(users(buffer)) or _maker(buffer) is not None
 
 
-def copy_held_away(graph: Any, recording: GraphRecording, table: dict[int, Any], dying: set[int]) -> None:
+def copy_held_away(
+    graph: Any, recording: GraphRecording, table: dict[int, Any], dying: set[int], arrays: list[torch.Tensor]
+) -> None:  # fmt: skip
     """Copy results of other recordings away that someone holds and this one writes over: the buffers of inputs are the same in
-    both recordings of a graph, and may be in other graphs."""
+    both recordings of a graph, and may be in other graphs. Inputs are copied into their buffers if they lie elsewhere, and the
+    program may write over those that end with it."""
     others = [r for g in (graph, *graph.sharers) for r in g.recordings if r is not recording and not r.unreferenced]
     if not others:
         return
     written = {id(buffer) for buffer in recording.results}
-    written |= {id(buffer) for buffer, fixed in zip(graph.statics, graph.fixed) if not fixed}
+    inputs = enumerate(zip(arrays, graph.statics))
+    written |= {id(buffer) for i, (a, buffer) in inputs if a is not buffer or i in graph.ending}
     for other in others:
         held = other.held(table, dying)
         if shared := [j for j in held if id(other.results[j]) in written]:
