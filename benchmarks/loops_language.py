@@ -156,7 +156,9 @@ def lstm(at: Setting) -> Steps:
 
 
 # benchmarks/results/README.md has the profiles
-KERNELS = "the device has no pause: kernels take 5.5 ms, most of it float32 products (3.7 with TF32); with Inductor's 0.4 less"
+KERNELS = (
+    "the device has no pause: kernels take 5.6 ms, 4.4 of them products and attention as in reduce-overhead, whose take 5.3"
+)
 PIECES = "pointwise ops and norms are kernels of their own, and the client takes 1.6 ms"
 LM = partial(Loop, of_eager=2.5, why_on_gpu=KERNELS)
 LOOPS = {
