@@ -12,6 +12,7 @@ setup(
     project_urls={name: ADDRESS + path for name, path in PAGES.items()} if ADDRESS else {},
     ext_modules=[
         Extension("gt.client._native", ["gt/client/native.c"], optional=True),
+        Extension("gt.transport._time_stamps", ["gt/transport/time_stamps.c"], optional=True),
         Extension(
             "gt.worker.engine._philox",
             ["gt/worker/engine/philox.c"],

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from itertools import chain, compress
+from itertools import chain
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -242,24 +242,23 @@ class Worker:
             self.definitions.define(values, run, self.collectives, compile, say)
         values.broken.clear()
         values.add_counts(run.code)
-        own = iter(run.code)
-        code = own if not values.has_sharded else unfold(values, own)
+        code: Code = iter(run.code)
+        if values.has_sharded:
+            code = unfold(values, code)
         if self.units is not None:
             code = self.units.fold(values, code, self)
         if self.quotas.own or self.quotas.users:
             code = self.quotas.watch(values, code, self.engine, self.executor.fail)
         code = self.host.watch(values, code)
         if (watched := values.watched) is not None:  # without calls of Python, which take long between kernels
-            if watched.plain and code is own:
-                watched.current = own
-                watched.extend(run.code)
-                code = compress(code, watched.stamps)
+            end = None if run.gets or run.ack else (END, run.serial)
+            if watched.plain:
+                code = watched.over(code, end)
             elif not watched.skip:
-                code = watched.watch(code)
+                code = watched.watch(code, end)
             else:  # outside the sample: timed as a whole
                 watched.skip -= 1
                 watched.add((STRETCH, len(run.code)))
-                next(watched.stamps)
         return self._proceed(values, run, code)
 
     def report_program(self, client: str, text: str, seconds: float | None = None, line: str = "") -> None:
@@ -316,10 +315,11 @@ class Worker:
         if run.gets or run.ack:
             out += self.answers.of_run(values, run)
         if (watched := values.watched) is not None:
-            watched.broken.extend(values.broken)
-            watched.add((END, run.serial))
-            next(watched.stamps)
-            if len(watched.code) > MAX_UNREPORTED:
+            if values.broken:
+                watched.broken.extend(values.broken)
+            if watched.stamps.ended != (end := (END, run.serial)):  # else it was noted behind the last instruction
+                watched.add(end)
+            if len(watched.stamps) > MAX_UNREPORTED:
                 watched.drop()
         if run.forget or run.drops:
             self.counts.forget(values, run)

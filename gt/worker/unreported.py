@@ -5,8 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from itertools import compress, filterfalse, islice, repeat, starmap, tee
-from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from gt.ops import Kind
 from gt.ops.collective import kept_by
 from gt.program.code import first_result, number_of, tag_of
 from gt.transport.events import EVERY, EXACT, INSIDE, OFF, READ, REPORTED, SAMPLED, STRETCH, Meaning, Spans
+from gt.transport.time_stamps import time_stamps
 from gt.worker.programs.ticks import Ticks
 from gt.worker.run_sample import BEGUN, CLOSED, MergedRuns, RunSample
 
@@ -27,15 +26,12 @@ class Columns:
     which nothing happens until the next: (END, serial) of a run, and BEGUN.
 
     Between two kernels all code and data is cold: recording costs by the number of functions that it calls, in C or not, and
-    hardly by the entries that it keeps. So a run's instructions are added at its begin, and `stamps` reads the clock for each
-    as it is asked for; `times` gives a report the same times later. All entries have begun except the rest of `current`, the
-    iterator over the run's instructions. A report reads `len(code)` before `current`, and the worker's thread writes `current`
-    before `code`: a report may count too few entries, and never too many. (An END is added before its time is taken: a report
-    between both takes it, for both.) It keeps the last entry while it lasts (at INSIDE all have ended)."""
+    hardly by the entries that it keeps. So one call begins a run, whose instructions and end are noted as they are asked for. A
+    report keeps the last entry while it lasts (at INSIDE all have ended)."""
 
     __slots__ = (
-        "code", "starts", "add", "extend", "current", "stamps", "times", "level", "plain", "skip", "sample", "clock", "sync",
-        "ticks", "lock", "kinds", "retired", "before", "broken", "met", "tagged", "dropped", "paused", "began", "part",
+        "stamps", "add", "append", "over", "level", "plain", "skip", "sample", "clock", "sync", "ticks", "lock", "kinds",
+        "retired", "before", "broken", "met", "tagged", "dropped", "paused", "began", "part",
     )  # fmt: skip
 
     def __init__(
@@ -44,12 +40,8 @@ class Columns:
     ) -> None:  # fmt: skip
         self.kinds, self.clock, self.sync, self.ticks = kinds, clock, sync, ticks
         self.lock = lock  # of reports
-        self.code: list[tuple] = []
-        self.starts: list[float] = []  # of the first entries, which a report or an explicit time has counted
-        self.add, self.extend = self.code.append, self.code.extend
-        self.current: Iterator[tuple] = iter([])
-        # (`iter(clock, None)` compares each time with None: that takes longer than the clock.)
-        self.stamps, self.times = tee(starmap(clock, repeat(())))
+        self.stamps = time_stamps(clock)
+        self.add, self.append, self.over = self.stamps.add, self.stamps.append, self.stamps.over
         self.level, self.plain = OFF, False  # whether to time every instruction, and nothing inside of them
         self.skip, self.sample = 0, RunSample()  # runs until the next that is timed one by one
         self.retired: dict[int, tuple[int, Any, Any]] = {}  # kinds that were dropped since the last report, and before it
@@ -67,28 +59,21 @@ class Columns:
         """Set the level of detail, and report meanings again, as there may be a new observer."""
         if level != self.level:
             self.skip, self.sample = 0, RunSample()
-            if self.code:
+            if len(self.stamps):
                 self.close()
         self.level, self.plain = level, level == EVERY
         self.met.clear()
 
     def close(self) -> None:
         """Nothing happens from now on."""
-        self._append(BEGUN, self.clock())
+        self.add(BEGUN)
 
-    def watch(self, code: Iterator[tuple]) -> Iterator[tuple]:
-        """A run begins that is timed one by one, at another level than EVERY, or with other instructions than its own: each is
-        added as it is asked for."""
+    def watch(self, code: Iterator[tuple], end: tuple | None) -> Iterator[tuple]:
+        """A run begins that is timed one by one, at another level than EVERY. `end` is its END, unless reads follow."""
         if self.level >= INSIDE:
             return self._inside(code)
-        if self.level == SAMPLED:
-            self.skip = self.sample.next()
-        return compress(filterfalse(self.add, code), self.stamps)
-
-    def settle(self) -> int:
-        """Take the times of all entries that have begun, and return their number. The caller has the lock."""
-        self.starts.extend(islice(self.times, max(0, len(self.code) - length_hint(self.current) - len(self.starts))))
-        return len(self.starts)
+        self.skip = self.sample.next()
+        return self.over(code, end)
 
     def _inside(self, code: Iterator[tuple]) -> Iterator[tuple]:
         """The same instructions; those inside of a program are added as they end, so it is added after them."""
@@ -100,8 +85,8 @@ class Columns:
                 if self.level == EXACT:
                     self.sync()
                 ended, self.part = self.part, self.clock()
-                self._append(BEGUN, ended)
-                self._append(ins, self.began)
+                self.append(BEGUN, ended)
+                self.append(ins, self.began)
         finally:
             self.ticks.note = None
 
@@ -110,18 +95,11 @@ class Columns:
         now = self.clock()
         for entry in entries:
             start, self.part = self.part, now  # before a report may see the entry
-            self._append(entry, start)
-
-    def _append(self, entry: tuple, start: float) -> None:
-        """Add an entry with its time, before the instructions that have not begun."""
-        with self.lock:
-            n = self.settle()
-            self.starts.append(start)
-            self.code.insert(n, entry)
+            self.append(entry, start)
 
     def read(self, id: int, nbytes: int, began: float) -> None:
         """A tensor was sent to its client, and its run ends."""
-        self._append((READ, id, nbytes), began)
+        self.append((READ, id, nbytes), began)
 
     def pause(self, waits: bool) -> None:
         """The current run is preempted: others' time is not that of its instruction, which begins anew. Or it waits for a
@@ -129,14 +107,13 @@ class Columns:
         now, self.ticks.note = self.clock(), None
         if self.level >= INSIDE:
             self.paused = BEGUN, 0.0 if waits else now
-            self._append(BEGUN, self.part)
+            self.append(BEGUN, self.part)
             return
         with self.lock:
-            at = self.settle() - 1
-            last = self.code[at] if at >= 0 else BEGUN
+            last, start = self.stamps.last() or (BEGUN, now)
             if last[0] != STRETCH and last[0] not in CLOSED and not waits:  # else it began before it was watched, or it lasts
-                self.paused = last, now - self.starts[at]
-                self.code[at] = BEGUN
+                self.paused = last, now - start
+                self.stamps.replace_last(BEGUN)
         if last[0] == STRETCH:
             self.paused = (STRETCH, 0), 0.0
             self.close()
@@ -146,7 +123,7 @@ class Columns:
         assert self.paused is not None
         now, (entry, since), self.paused = self.clock(), self.paused, None
         if entry is not BEGUN:
-            self._append(entry, now - since)
+            self.append(entry, now - since)
             return
         pause, self.ticks.note = now - since if since else 0.0, self._note
         self.began, self.part = self.began + pause, self.part + pause
@@ -156,44 +133,40 @@ class Columns:
         self.retired[number] = self.kinds[number]
 
     def cut(self) -> None:
-        """The current run has ended by an internal error: its other instructions do not begin."""
+        """The current run has ended by an internal error."""
         with self.lock:
-            n, self.ticks.note = self.settle(), None
-            del self.code[n:]
-            self.current = iter([])
-            if n:
-                self._append(BEGUN, max(self.part, self.starts[-1]) if self.level >= INSIDE else self.clock())
+            last, self.ticks.note = self.stamps.last(), None
+            if last is not None:
+                self.append(BEGUN, max(self.part, last[1]) if self.level >= INSIDE else self.clock())
 
     def drop(self) -> None:
         """Drop the oldest entries: reports are not taken in time."""
         with self.lock:
-            n = min(self.settle(), MAX_UNREPORTED // 2)
-            self.dropped += sum(entry[0] not in CLOSED for entry in self.code[:n])
-            del self.code[:n], self.starts[:n]
+            entries, _ = self.stamps.take(MAX_UNREPORTED // 2)
+            self.dropped += sum(entry[0] not in CLOSED for entry in entries)
 
     def spans(self, client: str) -> Spans | None:
         """Remove and return all entries that have ended as a message. It is made column by column: the worker's thread waits
         meanwhile. The caller has the lock."""
         known, self.before, self.retired = self.before | self.retired, self.retired, {}
-        n = self.settle()
-        lasts = n > 0 and self.code[n - 1][0] not in CLOSED
+        n, last = len(self.stamps), self.stamps.last()
+        lasts = last is not None and last[0][0] not in CLOSED
         if lasts and self.level < INSIDE:
             n -= 1
-        if not n and not self.dropped:
+        if n <= 0 and not self.dropped:
             return None
         dropped, self.dropped = self.dropped, 0
-        code, starts = self.code[:n], self.starts[: n + 1]
-        del self.code[:n], self.starts[:n]
-        if len(starts) == n:
-            starts.append(self.part if lasts else starts[-1] if starts else 0.0)
+        code, found = self.stamps.take(n)
+        times = np.frombuffer(found)
+        if len(times) == len(code):
+            times = np.append(times, self.part if lasts else times[-1] if len(times) else 0.0)
         if self.level == SAMPLED:
-            merged = MergedRuns(code, starts)
-            code, starts = merged.code, merged.starts
+            merged = MergedRuns(code, times.tolist())
+            code, times = merged.code, np.array(merged.starts)
             self.sample.add(merged.seconds, merged.instructions, merged.runs)
         numbers = list(map(number_of, code))
         unique = set(numbers)
         meanings = self._meet(unique, known)
-        times = np.array(starts)
         seconds = np.diff(times).astype(np.float32)
         columns = array("q", numbers).tobytes(), self._ids(code).tobytes(), times[:-1].tobytes(), seconds.tobytes()
         sizes = tuple([entry[2] for entry in code if entry[0] == READ]) if READ in unique else ()
