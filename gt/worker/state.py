@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from gt.transport.events import State
+from gt.worker import nvml
 from gt.worker.core import Worker
 from gt.worker.executor import InstructionExecutor
 from gt.worker.programs.compile import Ready
@@ -20,21 +21,17 @@ EXECUTE = InstructionExecutor.execute.__code__
 
 
 def gpu_meter(device: str) -> Callable[[], float]:
-    """The utilization in the last second of a GPU, given as `cuda:0`, with or without its name; negative if NVML is not
-    available."""
-    if not device.startswith("cuda"):
-        return lambda: -1.0
-    try:
-        import pynvml
-        import torch
-    except ImportError:
-        return lambda: -1.0
-    device = device.partition(" ")[0]
-    try:
-        torch.cuda.utilization(device)
-    except (pynvml.NVMLError, RuntimeError):  # no driver, or a part of a GPU, of which NVML tells nothing
-        return lambda: -1.0
-    return lambda: torch.cuda.utilization(device) / 100  # PyTorch applies CUDA_VISIBLE_DEVICES
+    """The utilization in the last second of a GPU, given as `cuda:0`, with or without its name; negative if NVML cannot tell
+    it."""
+    known = nvml.meter(_uuid(device.partition(" ")[0])) if device.startswith("cuda") else None
+    return known or (lambda: -1.0)
+
+
+def _uuid(device: str) -> str:
+    """The UUID of a GPU by PyTorch's count, which CUDA_VISIBLE_DEVICES changes and NVML's does not follow."""
+    import torch
+
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
 
 
 class StateReader:

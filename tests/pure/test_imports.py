@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "gt"
 # Packages that GT does without, or that take long to load: they are imported where they are used.
 OPTIONAL = {"torch", "triton", "ml_dtypes", "safetensors", "rich", "matplotlib", "pyopencl", "psutil", "resource", "numpy"}
-OPTIONAL |= {"ray", "pynvml", "textual", "starlette", "uvicorn"}
+OPTIONAL |= {"ray", "textual", "starlette", "uvicorn"}
 
 
 def modules() -> dict[str, Path]:
