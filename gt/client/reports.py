@@ -16,6 +16,7 @@ from gt.client.user_lines import RING, origin, short_line
 from gt.program.code import first_kind, first_result
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION, Batch
+from gt.transport.time_stamps import time_stamps
 
 SAMPLE_INTERVAL, REPORT_INTERVAL = 0.5, 0.2  # seconds between reports: of a sample, of all events
 MAX_HELD = 1 << 10  # most events, and batches, kept for the next report
@@ -39,7 +40,8 @@ class ClientReports:
         self.lines: list[int] = []
         self.table: dict[str, int] = {}
         self.sent: list[tuple[int, float]] = []  # serials and times of the batches of these results
-        self.batches: list[tuple[Batch, float]] = []  # the last batches and their times, whose lines are not looked up yet
+        self.batches = time_stamps(clock)  # the last batches and their times, whose lines are not looked up yet
+        self.note = self.batches.add
         self.look_at = 0  # count of instructions at which they are
         self.mask = 0 if level >= EVERY else SOME - 1  # of the serials of batches that are not noted
         self.known: dict[tuple[int, int], tuple[str, Any]] = {}  # by the code's id (hashing it is slow) and offset
@@ -64,10 +66,12 @@ class ClientReports:
         """Send a batch, and note it. It is called once in thousands of the client's calls, so its time is that of the functions
         which it calls: the lines of its results are looked up with those of many others, before their places in the ring are
         used again."""
-        at = self.clock()
-        self.session.link.send(batch)
-        if self.level >= EVERY:
-            self.batches.append((batch, at))
+        if self.mask:
+            at = self.clock()
+            self.session.link.send(batch)
+        else:
+            at = self.note(batch)
+            self.session.link.send(batch)
             if self.session.written >= self.look_at:
                 self._look_up()
         if at >= self.due or len(self.events) >= MAX_HELD // 2:
@@ -75,12 +79,12 @@ class ClientReports:
 
     def _look_up(self) -> None:
         """Add the lines of the noted batches' results."""
-        session, batches, self.batches = self.session, self.batches, []
+        session, (batches, starts) = self.session, self.batches.take(len(self.batches))
         asked, offsets, last = session.asked_code, session.asked_at, last_id(session)
         line_numbers, ids, lines = self.line_numbers, self.ids, self.lines
         self.look_at = session.written + LOOK
-        self.sent += [(batch.serial, at) for batch, at in batches]
-        for ins in chain.from_iterable([batch.code for batch, _ in batches]):
+        self.sent += zip([batch.serial for batch in batches], array("d", starts))
+        for ins in chain.from_iterable([batch.code for batch in batches]):
             if ins[0] < FIRST_KIND or type(result := first_result(ins)) is not int or last - result >= RING:
                 continue
             slot = result % RING
@@ -98,7 +102,7 @@ class ClientReports:
         return number
 
     def _flush_lines(self) -> None:
-        if self.batches:
+        if len(self.batches):
             self._look_up()
         if self.sent and max(self.lines, default=0) < 1 << 16:
             columns = array("q", self.ids).tobytes(), array("H", self.lines).tobytes()

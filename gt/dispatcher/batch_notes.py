@@ -4,53 +4,67 @@ that message is written."""
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gt.dispatcher.tables import WorkerState
 from gt.program.code import count_work
 from gt.transport.events import Batches, Received
 from gt.transport.messages import Batch, Mail
+from gt.transport.time_stamps import TimeStamps, time_stamps
 
-Counted = tuple[int, float, int, list[tuple[str, int]]]  # serial, time, instructions, and peer and length of each part
+Parts = list[tuple[str, int]]  # peer and length of each part of a batch
+Counted = tuple[int, int, Parts]  # serial, instructions and parts
 NONE = 0, 0, 0  # batches, their instructions, last serial
 FEW = 64  # instructions of a batch that are counted when it is told: between two batches the code that counts is cold
 
 
-def counted(batch: Batch, at: float, runs: list[Mail]) -> Counted:
-    """A batch that was received at some time, and its parts that were sent to workers."""
-    return batch.serial, at, count_work(batch.code), [(mail.peer, len(mail.message.code)) for mail in runs]
+def counted(batch: Batch, runs: list[Mail]) -> Counted:
+    """A batch, and its parts that were sent to workers."""
+    return batch.serial, count_work(batch.code), [(mail.peer, len(mail.message.code)) for mail in runs]
 
 
 class BatchNotes:
     """By the client's name. Rows are for observers of every batch, counts for those of a sample."""
 
     def __init__(self) -> None:
-        self.rows: defaultdict[str, list[Counted | tuple[Batch, float, list[Mail]]]] = defaultdict(list)
+        self.rows: dict[str, TimeStamps] = {}  # of (Batch, its runs) and Counted
         self.counts: dict[str, tuple[int, int, int]] = {}  # as NONE
 
     def clear(self) -> None:
         self.rows.clear()
         self.counts.clear()
 
+    def rows_of(self, client: str, clock: Callable[[], float]) -> TimeStamps:
+        """The rows of a client, by this clock."""
+        found = self.rows[client] = time_stamps(clock)
+        return found
+
     def take(
         self, labels: dict[str, str], by_peer: Mapping[str, WorkerState], now: float
     ) -> Iterator[tuple[str, Batches | Received]]:
         """Remove all and return them as events, each with its client's name, except those of unknown clients. `labels` are the
         names that observers are given of clients."""
-        rows_of, self.rows = self.rows, defaultdict(list)
-        for name in rows_of.keys() & labels.keys():
-            rows, names = list[tuple[int, float, int, int]](), dict[int, str]()
-            for row in rows_of[name]:
-                serial, at, instructions, runs = row if len(row) == 4 else counted(*row)
-                rows.append((serial, at, instructions, -1))
-                for peer, length in runs:
-                    worker = by_peer[peer]
-                    names[worker.index] = worker.name
-                    rows.append((serial, at, length, worker.index))
-            serials, times, lengths, indices = [array(code, column).tobytes() for code, column in zip("qdii", zip(*rows))]
-            yield name, Batches(labels[name], serials, times, lengths, indices, names)
+        self.rows = {name: rows for name, rows in self.rows.items() if name in labels}
+        for name, rows in self.rows.items():
+            if len(rows):
+                yield name, _batches(labels[name], rows, by_peer)
         counts, self.counts = self.counts, {}
         for name in counts.keys() & labels.keys():
             batches, n, serial = counts[name]
             yield name, Received(labels[name], serial, now, n, batches)
+
+
+def _batches(label: str, noted: TimeStamps, by_peer: Mapping[str, WorkerState]) -> Batches:
+    """The rows of a client as an event, after which there are none."""
+    entries, starts = noted.take(len(noted))
+    rows, known, names = list[tuple[int, float, int, int]](), dict[str, int](), dict[int, str]()
+    for entry, at in zip(entries, array("d", starts)):
+        serial, instructions, parts = entry if len(entry) == 3 else counted(*entry)
+        rows.append((serial, at, instructions, -1))
+        for peer, length in parts:
+            if peer not in known:
+                worker = by_peer[peer]
+                known[peer], names[worker.index] = worker.index, worker.name
+            rows.append((serial, at, length, known[peer]))
+    serials, times, lengths, indices = [array(code, column).tobytes() for code, column in zip("qdii", zip(*rows))]
+    return Batches(label, serials, times, lengths, indices, names)

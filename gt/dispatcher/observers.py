@@ -282,8 +282,10 @@ class Observers:
             for mail in runs:
                 self.local("run", self.tables.by_peer[mail.peer].name, (client, mail.message))
         if self.every:
-            rows, row = self.notes.rows[client.name], (batch, self.clock(), runs)
-            rows.append(row if len(batch.code) <= FEW else counted(*row))
+            rows = self.notes.rows.get(client.name)
+            if rows is None:
+                rows = self.notes.rows_of(client.name, self.clock)
+            rows.add((batch, runs) if len(batch.code) <= FEW else counted(batch, runs))
             if len(rows) > PENDING // 8:
                 self.crowded = True
             if client.signals:

@@ -105,7 +105,10 @@ class Server:
 
     def _longest_wait(self, now: float) -> float:
         """Milliseconds to sleep at most without a message."""
-        return max(0.0, self.send_events_at - now) * 1000 if self.core.observers.there else 1000
+        if not self.core.observers.there:
+            return 1000
+        left = self.send_events_at - now
+        return 1000 * left if left > 0 else 0
 
     def _send_events(self, now: float) -> None:
         """Send observers their events, as often as workers report them: a message to an observer and its acknowledgement cost

@@ -118,7 +118,8 @@ def numbers_of(code: Iterable[Sequence[Any]]) -> list[Any]:
 
 def count_work(code: Iterable[Sequence[Any]]) -> int:
     """The number of instructions that are no frees."""
-    return sum([1 for ins in code if ins and ins[0] != FREE])
+    numbers = [ins[0] for ins in code if ins]
+    return len(numbers) - numbers.count(FREE)
 
 
 def first_kind() -> int:

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#define FIRST_ROOM 1024
+#define FIRST_ROOM 64
 
 typedef struct {
     PyObject_HEAD
@@ -130,7 +130,7 @@ static PyObject *stamps_new(PyTypeObject *type, PyObject *args, PyObject *names)
     return (PyObject *)self;
 }
 
-/* Entries are tuples of numbers, which refer to nothing: the garbage collector need not see them. */
+/* Entries are instructions and messages, which do not refer to these stamps: the garbage collector need not see them. */
 static int stamps_traverse(Stamps *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->clock);
