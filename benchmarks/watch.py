@@ -28,6 +28,7 @@ import gt
 from gt.client.here import here
 
 PAIRS = int(os.environ.get("WATCH_PAIRS", "12"))  # of rounds
+CHOSEN = os.environ.get("WATCH_CASES", "chain chain-every mlp mlp-every").split()
 SETTLE = 0.7  # seconds of work after the observer moved, before it is measured: two reports of a sample
 TURN, TURNS = 0.06, 24  # seconds of a turn, and turns of each cluster in a round
 MODULES = {"dispatcher": "gt.server", "worker": "gt.worker"}
@@ -190,9 +191,10 @@ def measured(clusters: list[WatchedCluster], watched: int, level: int) -> list[T
 def watch() -> Iterator[Result]:
     """Throughput of work that is watched, and of the same that is not; for each process its CPU time."""
     for case in WORK:
+        levels = {name: level for name, level in LEVELS.items() if f"{case}{name}" in CHOSEN}
         with ExitStack() as stack:
-            clusters = [WatchedCluster(stack, case) for _ in range(2)]
-            for name, level in LEVELS.items():
+            clusters = [WatchedCluster(stack, case) for _ in range(2 if levels else 0)]
+            for name, level in levels.items():
                 rounds = (zip(*[measured(clusters, watched, level) for watched in (0, 1)]) for _ in range(PAIRS))
                 pairs = [list(both) for both in rounds]
                 label = f"watch-{case}{name}"

@@ -304,8 +304,8 @@ static PyType_Spec handle_spec = {"gt.client._native.Handle", sizeof(Handle), 0,
 
 /* The user's line */
 
-/* The innermost frame of the user's code; notes its module in the stream. */
-static PyFrameObject *users(Stream *stream, PyFrameObject *frame) {
+/* The innermost frame of the user's code, from this one outwards; `module` is given its globals. */
+static PyFrameObject *users(PyFrameObject *frame, PyObject **module) {
     Py_INCREF(frame);
     for (;;) {
         PyObject *globals = PyFrame_GetGlobals(frame);
@@ -314,12 +314,24 @@ static PyFrameObject *users(Stream *stream, PyFrameObject *frame) {
                    PyUnicode_READ_CHAR(name, 0) == 'g' && PyUnicode_READ_CHAR(name, 1) == 't' && PyUnicode_READ_CHAR(name, 2) == '.';
         PyFrameObject *back = ours ? PyFrame_GetBack(frame) : NULL;
         if (back == NULL) {
-            Py_XSETREF(stream->user, globals);
+            *module = globals;
             return frame;
         }
         Py_DECREF(globals);
         Py_SETREF(frame, back);
     }
+}
+
+/* origin(): the user's line that this thread executes, as the function of this name in user_lines.py tells it. */
+static PyObject *origin_(PyObject *module, PyObject *unused) {
+    PyFrameObject *frame = PyEval_GetFrame();
+    PyObject *globals;
+    if (frame == NULL) return PyErr_Format(PyExc_RuntimeError, "no Python code runs");
+    frame = users(frame, &globals);
+    Py_DECREF(globals);
+    PyObject *found = Py_BuildValue("(Ni)", PyFrame_GetCode(frame), PyFrame_GetLasti(frame));
+    Py_DECREF(frame);
+    return found;
 }
 
 /* Note the user's line of a result. */
@@ -336,8 +348,10 @@ static int note(Stream *stream, PyObject *origin, Py_ssize_t slot) {
         Py_DECREF(globals);
         if (known)
             Py_INCREF(frame);
-        else if ((frame = users(stream, frame)) == NULL)
-            return -1;
+        else {
+            frame = users(frame, &globals);
+            Py_XSETREF(stream->user, globals);
+        }
         code = (PyObject *)PyFrame_GetCode(frame);
         at = PyLong_FromLong(PyFrame_GetLasti(frame));
         Py_DECREF(frame);
@@ -1558,6 +1572,7 @@ static PyMethodDef methods[] = {
     {"parameters", (PyCFunction)(void (*)(void))parameters, METH_FASTCALL, "The parameters in a tree of modules, each once."},
     {"overwrite", (PyCFunction)(void (*)(void))overwrite, METH_FASTCALL, "Give variables other values; which are Python's."},
     {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, "The results of an op."},
+    {"origin", origin_, METH_NOARGS, "The user's line: its code object and the offset in it."},
     {"otherwise", otherwise, METH_O, "Register the function for all other operands."},
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "Take gradients along the tape, latest op first."},
     {"setup", setup, METH_VARARGS, "Register the types."},

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.native import last_id
-from gt.client.user_lines import RING, origin, short_line
+from gt.client.user_lines import RING, short_line, user_origin
 from gt.program.code import first_kind, first_result
 from gt.transport.events import EVERY, OFF, Lines, Loaded, Subscribe, Traced, Waited, Watched, WorkerReport
 from gt.transport.messages import VERSION, Batch
@@ -34,14 +34,15 @@ class ClientReports:
         self.level, self.clock, self.session = level, clock, session
         self.events: list[Any] = []
         self.due = 0.0
-        self.reads: list[tuple[float, float, Any, int, int]] = []  # begin, seconds, code, offset and bytes
+        self.reads = time_stamps(clock)  # begin, the user's line and bytes of a read, and when it ended
+        self.note_read = self.reads.add
         self.waits: dict[str, tuple[float, float, int, int]] = {}  # at SAMPLED, by line: first, seconds, bytes and count
         self.ids: list[int] = []  # of results, and for each its line's number in `table`
         self.lines: list[int] = []
         self.table: dict[str, int] = {}
         self.sent: list[tuple[int, float]] = []  # serials and times of the batches of these results
         self.batches = time_stamps(clock)  # the last batches and their times, whose lines are not looked up yet
-        self.note = self.batches.add
+        self.note_batch = self.batches.add
         self.look_at = 0  # count of instructions at which they are
         self.mask = 0 if level >= EVERY else SOME - 1  # of the serials of batches that are not noted
         self.known: dict[tuple[int, int], tuple[str, Any]] = {}  # by the code's id (hashing it is slow) and offset
@@ -50,8 +51,7 @@ class ClientReports:
 
     def waited(self, began: float, nbytes: int) -> None:
         """A reader has received its value, which it waits for no longer: all else is left to the next report."""
-        now = self.clock()
-        self.reads.append((began, now - began, *origin(1), nbytes))
+        now = self.note_read((began, user_origin(), nbytes))
         if now >= self.due or len(self.reads) >= MAX_HELD // 2:
             with self.session.lock:
                 self._take_reads()
@@ -60,7 +60,7 @@ class ClientReports:
 
     def loaded(self, began: float, data: np.ndarray) -> None:
         """Bytes were uploaded."""
-        self._add(Loaded("", began, self.clock() - began, self._line(*origin(1)), data.nbytes, digest(data)))
+        self._add(Loaded("", began, self.clock() - began, self._line(*user_origin()), data.nbytes, digest(data)))
 
     def send_batch(self, batch: Batch) -> None:
         """Send a batch, and note it. It is called once in thousands of the client's calls, so its time is that of the functions
@@ -70,7 +70,7 @@ class ClientReports:
             at = self.clock()
             self.session.link.send(batch)
         else:
-            at = self.note(batch)
+            at = self.note_batch(batch)
             self.session.link.send(batch)
             if self.session.written >= self.look_at:
                 self._look_up()
@@ -111,10 +111,9 @@ class ClientReports:
 
     def _take_reads(self) -> None:
         """Add the waits for values, at SAMPLED those of a line together."""
-        reads = self.reads[:]
-        del self.reads[: len(reads)]  # in place, as other threads may be adding
-        for began, seconds, code, at, nbytes in reads:
-            line = self._line(code, at)
+        reads, ends = self.reads.take(len(self.reads))
+        for (began, (code, at), nbytes), end in zip(reads, array("d", ends)):
+            line, seconds = self._line(code, at), end - began
             if self.level < EVERY:
                 first, before, size, count = self.waits.get(line, (began, 0.0, 0, 0))
                 self.waits[line] = first, before + seconds, size + nbytes, count + 1

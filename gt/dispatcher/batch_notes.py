@@ -14,7 +14,6 @@ from gt.transport.time_stamps import TimeStamps, time_stamps
 
 Parts = list[tuple[str, int]]  # peer and length of each part of a batch
 Counted = tuple[int, int, Parts]  # serial, instructions and parts
-NONE = 0, 0, 0  # batches, their instructions, last serial
 FEW = 64  # instructions of a batch that are counted when it is told: between two batches the code that counts is cold
 
 
@@ -24,15 +23,24 @@ def counted(batch: Batch, runs: list[Mail]) -> Counted:
 
 
 class BatchNotes:
-    """By the client's name. Rows are for observers of every batch, counts for those of a sample."""
+    """By the client's name. Rows are for observers of every batch; batches of the sample, for observers of a sample, are told as
+    one event."""
 
     def __init__(self) -> None:
         self.rows: dict[str, TimeStamps] = {}  # of (Batch, its runs) and Counted
-        self.counts: dict[str, tuple[int, int, int]] = {}  # as NONE
+        self.sample: dict[str, list[Batch | tuple[int, int]]] = {}  # of serial and instructions, where it is counted
 
     def clear(self) -> None:
         self.rows.clear()
-        self.counts.clear()
+        self.sample.clear()
+
+    def add(self, client: str, batch: Batch) -> int:
+        """Add to a client's sample, and return its length."""
+        noted = self.sample.get(client)
+        if noted is None:
+            noted = self.sample[client] = []
+        noted.append(batch if len(batch.code) <= FEW else (batch.serial, count_work(batch.code)))
+        return len(noted)
 
     def rows_of(self, client: str, clock: Callable[[], float]) -> TimeStamps:
         """The rows of a client, by this clock."""
@@ -48,10 +56,10 @@ class BatchNotes:
         for name, rows in self.rows.items():
             if len(rows):
                 yield name, _batches(labels[name], rows, by_peer)
-        counts, self.counts = self.counts, {}
-        for name in counts.keys() & labels.keys():
-            batches, n, serial = counts[name]
-            yield name, Received(labels[name], serial, now, n, batches)
+        sample, self.sample = self.sample, {}
+        for name in sample.keys() & labels.keys():
+            told = [each if isinstance(each, tuple) else (each.serial, count_work(each.code)) for each in sample[name]]
+            yield name, Received(labels[name], told[-1][0], now, sum([n for _, n in told]), len(told))
 
 
 def _batches(label: str, noted: TimeStamps, by_peer: Mapping[str, WorkerState]) -> Batches:

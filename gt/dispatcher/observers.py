@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gt.dispatcher.batch_notes import FEW, NONE, BatchNotes, counted
+from gt.dispatcher.batch_notes import FEW, BatchNotes, counted
 from gt.dispatcher.tables import Client, Entry, KindPlans, Tables, WorkerState
 from gt.dispatcher.users import OWNER, User, Users
 from gt.errors import ProtocolError
-from gt.program.code import count_work, is_client_kind, numbers_of
+from gt.program.code import is_client_kind, numbers_of
 from gt.transport.auth import WORKER
 from gt.transport.events import (
     EVERY,
@@ -261,15 +261,15 @@ class Observers:
         """A batch is handled. Where an observer wants to know of every run, it is told with its parts: see `runs`."""
         if self.local is not None:
             self.local("batch", client.label, (client, batch))
-        if self.there and not self.every:  # a few additions: an event would cost more than the batch's own bookkeeping
-            batches, before, _ = self.notes.counts.get(client.name, NONE)
-            self.notes.counts[client.name] = batches + 1, before + count_work(batch.code), batch.serial
+        if self.there and not self.every:
+            if self.notes.add(client.name, batch) > PENDING:
+                self.crowded = True
             if client.signals:
                 self._results(client, batch.code, set(numbers_of(batch.code)))
 
     def tell_received(self) -> None:
         """Report the batches that were only counted or noted."""
-        if not self.notes.rows and not self.notes.counts:
+        if not self.notes.rows and not self.notes.sample:
             return
         known = {**self.left, **self.tables.clients}
         labels = {name: client.label for name, client in known.items()}

@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 
 
 class TimeStamps(Protocol):
-    """Entries and their times. One thread adds to them, any thread may take."""
+    """Entries and their times. Any thread may add to them and take."""
 
     ended: Any  # the last entry that `over` noted at the end of an iterator, or None
 
@@ -46,48 +46,44 @@ class TimeStamps(Protocol):
 
 
 class PythonTimeStamps:
-    """The reference. A time is added before its entry: there are never more entries than times."""
+    """The reference."""
 
-    __slots__ = ("clock", "ended", "entries", "starts")
+    __slots__ = ("clock", "ended", "pairs")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.ended: Any = None
-        self.entries: list[Any] = []
-        self.starts: list[float] = []
+        self.pairs: list[tuple[Any, float]] = []
 
     def add(self, entry: Any) -> float:
         at = self.clock()
-        self.append(entry, at)
+        self.pairs.append((entry, at))
         return at
 
     def append(self, entry: Any, start: float) -> None:
-        self.starts.append(start)
-        self.entries.append(entry)
+        self.pairs.append((entry, start))
 
     def over(self, code: Iterator[Any], end: Any) -> Iterator[Any]:
         for entry in code:
-            self.append(entry, self.clock())
+            self.pairs.append((entry, self.clock()))
             yield entry
         if end is not None:
-            self.append(end, self.clock())
+            self.pairs.append((end, self.clock()))
             self.ended = end
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.pairs)
 
     def last(self) -> tuple[Any, float] | None:
-        n = len(self.entries)
-        return (self.entries[n - 1], self.starts[n - 1]) if n else None
+        return self.pairs[-1] if self.pairs else None
 
     def replace_last(self, entry: Any) -> None:
-        self.entries[-1] = entry
+        self.pairs[-1] = entry, self.pairs[-1][1]
 
     def take(self, n: int) -> tuple[list[Any], bytes]:
-        n = min(n, len(self.entries))
-        entries, starts = self.entries[:n], array("d", self.starts[: n + 1])
-        del self.entries[:n], self.starts[:n]
-        return entries, starts.tobytes()
+        taken = self.pairs[: n + 1]
+        del self.pairs[:n]
+        return [entry for entry, _ in taken[:n]], array("d", [start for _, start in taken]).tobytes()
 
 
 def time_stamps(clock: Clock) -> TimeStamps:

@@ -20,6 +20,7 @@ from gt.client import compile, traces
 from gt.client.autograd import Port
 from gt.client.native import NATIVE
 from gt.client.traces import TraceForm, Window, define
+from gt.client.user_lines import origin, user_origin
 from gt.ops.table import TABLE, infer
 from gt.program.code import FREE
 from gt.spec import Spec, float32
@@ -208,3 +209,13 @@ def test_the_walk_holds_nothing_once_it_is_done_or_has_failed(retain: bool) -> N
             after = [sys.getrefcount(t) for t in seen]
             # A reference lost in a step is 30 here. Specs are shared with whatever else this process has kept, which may go.
             assert all(now < then + 15 for now, then in zip(after, before)), (before, after)
+
+
+@native
+def test_the_users_line_is_the_same_in_c_and_in_python() -> None:
+    inside = {"__name__": "gt.within", "origin": origin, "user_origin": user_origin}
+    exec("def inner():\n    return user_origin(), origin(0)\ndef outer():\n    return inner()\n", inside)
+    mine = inside["outer"]()
+    assert user_origin is NATIVE.origin and mine[0] == mine[1]
+    code, at = mine[0]
+    assert code is sys._getframe().f_code and 0 < at < len(code.co_code)

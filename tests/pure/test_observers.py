@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from conversation import Conversation
 
+from gt.dispatcher.batch_notes import FEW
 from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.observers import ALL_BYTES, BYTES, EACH
 from gt.dispatcher.users import User, Users
@@ -160,6 +161,26 @@ def test_a_batch_is_told_with_its_contents(watched: Conversation) -> None:
     admin(watched, level=e.SAMPLED)  # in the place of the other: no arrows are drawn
     again = events(watched("c", Batch(2, (), [(1, 7, 1.0)], ())), "top")
     assert [type(event) for event in again if not isinstance(event, e.Joined)] == [e.Received]
+
+
+@pytest.mark.parametrize("level", [e.SAMPLED, e.EVERY])
+def test_short_and_long_batches_are_counted_without_their_frees(watched: Conversation, level: int) -> None:
+    admin(watched, level=level)
+    observers = watched.dispatcher.observers
+    observers.prompt = False
+    for serial, n in enumerate((2, 3 * FEW, 5), 1):
+        code = [(1, 1000 * serial + i, 1.0) for i in range(n)]
+        watched("c", Batch(serial, (FULL,) if serial == 1 else (), [*code, (0, 1000 * serial)]))
+    for client in ("d", "c"):
+        watched(client, Batch(4, (FULL,), [(1, 9000, 1.0)]))
+    found = [event for event in Reader().read(events(observers.flush(), "top")) if isinstance(event, e.Received)]
+    told = {label: [event for event in found if event.client == label] for label in ("here:1", "here:2")}
+    counts = {
+        label: (sum(r.batches for r in all), sum(r.instructions for r in all), all[-1].serial) for label, all in told.items()
+    }
+    assert counts == {"here:1": (4, 2 + 3 * FEW + 5 + 1, 4), "here:2": (1, 1, 4)}
+    assert len(told["here:1"]) == (1 if level == e.SAMPLED else 4)
+    assert not any(isinstance(event, (e.Received, e.Sent, e.Batches)) for event in events(observers.flush(), "top"))
 
 
 BAD: list[tuple[str, Any]] = [
