@@ -23,8 +23,8 @@ def counted(batch: Batch, runs: list[Mail]) -> Counted:
 
 
 class BatchNotes:
-    """By the client's name. Rows are for observers of every batch; batches of the sample, for observers of a sample, are told as
-    one event."""
+    """By the client's name. Rows are for observers of every batch; the sample, for observers of a sample, is told as one
+    event."""
 
     def __init__(self) -> None:
         self.rows: dict[str, TimeStamps] = {}  # of (Batch, its runs) and Counted
