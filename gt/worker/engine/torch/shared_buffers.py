@@ -111,7 +111,7 @@ def copy_held_away(
 ) -> None:  # fmt: skip
     """Copy results of other recordings away that someone holds and this one writes over: the buffers of inputs are the same in
     both recordings of a graph, and may be in other graphs. Inputs are copied into their buffers if they lie elsewhere, and the
-    program may write over those that end with it."""
+    program may write over inputs that end with it."""
     others = [r for g in (graph, *graph.sharers) for r in g.recordings if r is not recording and not r.unreferenced]
     if not others:
         return
