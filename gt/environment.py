@@ -176,7 +176,7 @@ SPIN = seconds(
     "if not set, 0.0003, and 0.001 behind a read, where there is more than one core",
     None,
 )
-NATIVE = flag("GT_NATIVE", [CLIENT], "`0` does without the part in C", default=True)
+NATIVE = flag("GT_NATIVE", ALL, "`0` does without the parts in C", default=True)
 WORKER_BATCH_SIZE = whole("GT_WORKER_BATCH_SIZE", [WORKER], "instructions that a worker runs as one function", 1, least=1)
 COLLECTIVES = choice(
     "GT_COLLECTIVES", [WORKER], "how bytes go between workers of one host: out of each other's memory, by Gloo, or by mail",

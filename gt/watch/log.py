@@ -132,6 +132,7 @@ class InstructionLog:
         self.received: dict[tuple[str, int], list[str]] = {}  # arities of a batch's instructions, until it is acknowledged
         self.waiting: dict[tuple[str, int], set[str]] = {}  # workers that still execute their part of a batch
         self.sent: dict[tuple[str, str], deque[SentOp]] = {}  # until executed
+        self.broken: dict[tuple[str, str], set[int]] = {}  # results that could not be computed, until their lines are written
         self.latest: dict[tuple[str, str], float] = {}  # time of the last send or end, and 0 once a stall is written
         self.definitions: dict[tuple[str, str], WorkerDefinitions] = {}  # by worker and client
         self.readers: dict[tuple[str, str], Reader] = {}
@@ -155,6 +156,7 @@ class InstructionLog:
                 yield from ((at, text(*columns)) for columns in self.events.lines(at, what))
             case "lost":
                 self.sent = {key: rest for key, rest in self.sent.items() if key[0] != who}
+                self.broken = {key: rest for key, rest in self.broken.items() if key[0] != who}
                 for client, serial in [key for key, workers in self.waiting.items() if who in workers]:
                     yield from self._ended(at, who, client, serial)
             case "gone":
@@ -171,6 +173,7 @@ class InstructionLog:
         self.sent = {k: v for k, v in self.sent.items() if k[1] != who}
         self.definitions = {k: v for k, v in self.definitions.items() if k[1] != who}
         self.readers = {k: v for k, v in self.readers.items() if k[1] != who}
+        self.broken = {k: v for k, v in self.broken.items() if k[1] != who}
         self.latest = {k: v for k, v in self.latest.items() if k[1] != who}
         self.parts = {k: v for k, v in self.parts.items() if k[1] != who}
 
@@ -216,7 +219,8 @@ class InstructionLog:
 
     def _spans(self, who: str, client: str, spans: Spans) -> Iterator[Line]:
         reader = self.readers.setdefault((who, client), Reader())
-        sent, broken = self.sent.get((who, client), deque()), set(spans.broken)
+        sent, broken = self.sent.get((who, client), deque()), self.broken.setdefault((who, client), set())
+        broken.update(spans.broken)
         for item in reader.read((spans,)):
             match item:
                 case OpInProgram(call, position):
@@ -234,6 +238,8 @@ class InstructionLog:
                     left = sum(op.serial <= serial for op in sent)  # instructions that were not timed one by one
                     yield from self._done(at, who, client, sent, broken, left)
                     yield from self._ended(at, who, client, serial)
+        if not sent:
+            broken.clear()
 
     def _done(self, at: float, who: str, client: str, sent: deque[SentOp], broken: set[int], count: int) -> Iterator[Line]:
         self.latest[who, client] = at

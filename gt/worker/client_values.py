@@ -208,6 +208,12 @@ class ClientValues:
         """The cause that stands in the place of a tensor that could not be computed."""
         return Broken("RemoteError", text, tensor)
 
+    def note_broken(self, id: int) -> None:
+        """A result of the current run could not be computed; a report may be made before the run ends."""
+        self.broken.append(id)
+        if self.watched is not None:
+            self.watched.broken.append(id)
+
     def forget_specs(self) -> None:
         """Drop the specs of freed tensors. Dropping each one at its free would cost more."""
         specs = self.specs

@@ -315,8 +315,6 @@ class Worker:
         if run.gets or run.ack:
             out += self.answers.of_run(values, run)
         if (watched := values.watched) is not None:
-            if values.broken:
-                watched.broken.extend(values.broken)
             if watched.stamps.ended != (end := (END, run.serial)):  # else it was noted behind the last instruction
                 watched.add(end)
             if len(watched.stamps) > MAX_UNREPORTED:

@@ -244,7 +244,7 @@ class InstructionExecutor:
         for id, spec in by_result(ins, ready.results):
             values.table[id], values.specs[id] = cause, spec
             if id > LOCAL:
-                values.broken.append(id)
+                values.note_broken(id)
 
     def failure(self, what: str, error: Exception, id: Any) -> Broken:
         """The cause for a failed tensor; raises Poisoned if the device is unusable."""

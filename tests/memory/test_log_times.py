@@ -176,6 +176,35 @@ def test_the_last_lines_name_the_op_at_which_a_program_hangs() -> None:
     assert hung == ["tanh"] * STEPS
 
 
+def test_an_instruction_that_failed_is_told_so_in_a_report_before_its_run_ends() -> None:
+    lines: list[str] = []
+    log = InstructionLog()
+
+    def see(event: str, who: str, what: Any) -> None:
+        lines.extend(line for _, line in log.lines(time.time(), event, who, prepared(event, what)[0]))
+
+    def fail() -> None:
+        report()  # while the instruction lasts: it is told by a later one
+        raise ValueError("a kernel that fails")
+
+    def report() -> None:
+        for mail in worker.reports():
+            made.dispatcher.observers.report(next(iter(made.dispatcher.tables.by_peer)), mail.message)
+
+    with cluster(1, engine="numpy") as made:
+        worker = made.workers[0]
+        worker.prompt = False
+        delayed(made, "sin", fail)
+        delayed(made, "tanh", report)
+        observe(made, see)
+        x = gt.tensor(np.ones((8, 8), "float32"))
+        kept = x.sin(), x.tanh()
+        kept[1].numpy()
+        report()
+    ended = [line for line in lines if line.startswith("WORKER_RECV") and "success=False" in line]
+    assert len(ended) == 1, lines
+
+
 def test_nobody_is_told_of_instructions_inside_of_programs_without_a_log() -> None:
     with cluster(1, engine="numpy") as made:
         loop()

@@ -260,7 +260,7 @@ def test_a_run_ends_after_its_reads_and_with_its_failures(level: int) -> None:
     worker = TimedWorker(level)
 
     def fail(ins: tuple) -> None:
-        worker.values("a").broken.append(ins[1])
+        worker.values("a").note_broken(ins[1])
 
     worker.run("a", [(7, 1, 2), (7, 2, 3)], 0.5)
     worker.clock.advance(8.0)
