@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import matmul
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gt.lazy_import import LazyImport
 from gt.persistent import attention
 from gt.persistent.batch import DecodeBatch, TokenSpan
 from gt.persistent.executor import Executor, ExecutorSettings
 from gt.persistent.program import Attention, DecodeProgram, Embed, Linear, RMSNorm, Weight
+
+narrow_products = LazyImport("gt.worker.engine.torch.narrow_products")  # imports PyTorch
 
 
 def rotated(x: Any, cos: Any, sin: Any) -> Any:
@@ -74,6 +78,7 @@ class TorchExecutor(Executor):
         join_group(settings)
         self.device = torch.device(self.chosen_device(settings.device))
         self.dtype = getattr(torch, settings.dtype)
+        self.widens = self.device.type == "cpu" and narrow_products.is_slow(settings.dtype)  # products are taken in float32
         tables = {w.number for a in program.attentions() for w in (a.cos, a.sin) if w is not None}
         self.weights = [
             torch.as_tensor(array).to(self.device, torch.float32 if number in tables else self.dtype)
@@ -138,7 +143,12 @@ class TorchExecutor(Executor):
         import torch
 
         bias = None if layer.bias is None else self.weight(layer.bias)
-        return torch.nn.functional.linear(x, self.weight(layer.weight), bias)
+        return self.product(torch.nn.functional.linear, x, self.weight(layer.weight), bias)
+
+    def product(self, run: Callable[..., Any], *operands: Any) -> Any:
+        if not self.widens:
+            return run(*operands)
+        return run(*[None if o is None else o.float() for o in operands]).to(self.dtype)
 
     def silu_mul(self, x: Any) -> Any:
         import torch
@@ -173,9 +183,11 @@ class TorchExecutor(Executor):
     def attend(self, layer: Attention, q: Any, keys: Any, values: Any, hidden: Any) -> Any:
         groups = attention.head_groups(layer.heads, layer.kv_heads)
         keys, values = keys[:, groups].permute(1, 2, 0), values[:, groups].transpose(0, 1)
-        scores = (q.transpose(0, 1) @ keys).float() * attention.softmax_scale(layer.head_dim)  # (heads, rows, length)
+        scores = self.product(matmul, q.transpose(0, 1), keys).float() * attention.softmax_scale(
+            layer.head_dim
+        )  # (heads, rows, length)
         likely = scores.masked_fill(hidden, float("-inf")).softmax(-1).to(values.dtype)
-        return (likely @ values).transpose(0, 1).reshape(len(q), -1)
+        return self.product(matmul, likely, values).transpose(0, 1).reshape(len(q), -1)
 
     def allreduce(self, x: Any) -> Any:
         import torch.distributed

@@ -82,7 +82,9 @@ def hugging_face_logits() -> Iterator[Callable[..., Any]]:
                 state["lm_head.weight"] = state["model.embed_tokens.weight"]
             made[key].load_state_dict(state)
             made[key].to(dtype)
-        with torch.inference_mode():
+        with torch.inference_mode(), warnings.catch_warnings():
+            # PyTorch's own of bfloat16 on a CPU without instructions for it, where it then does without oneDNN.
+            warnings.filterwarnings("ignore", "mkldnn_matmul failed")
             return made[key](torch.tensor([tokens])).logits[0].float().numpy()
 
     yield logits

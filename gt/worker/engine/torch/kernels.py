@@ -240,12 +240,6 @@ def _tanh(tanh: bool) -> str:
     return "tanh" if tanh else "none"
 
 
-@cache
-def _gelu_loses_infinity() -> bool:
-    """Whether PyTorch's gelu is NaN at infinity: on x86-64 it is oneDNN's, which is several times as fast as PyTorch's own."""
-    return bool(F.gelu(torch.full((16,), math.inf)).isnan().any())
-
-
 def gelu_of_clamped(a: Array, *, tanh: bool) -> Array:
     """gelu with gelu(-inf) = 0, which is NaN in PyTorch. For compiled code, which fuses the clamp, and for GPUs, where checking
     a result for non-finite values would wait for it."""
@@ -254,28 +248,27 @@ def gelu_of_clamped(a: Array, *, tanh: bool) -> Array:
 
 def _gelu(a: Array, *, tanh: bool) -> Array:
     """gelu with gelu(inf) = inf and gelu(-inf) = 0. On the CPU PyTorch's results are checked for non-finite values, which costs
-    one sum."""
+    one sum. Those of oneDNN are NaN at infinity on x86-64, and infinite (tanh) from 2e38 on on aarch64."""
     if a.device.type != "cpu" or torch._C._len_torch_dispatch_stack():
         return gelu_of_clamped(a, tanh=tanh)
     y = F.gelu(a, approximate=_tanh(tanh))
     if math.isfinite(y.sum(dtype=torch.float32 if a.dtype is torch.float16 else None).item()):
         return y
-    least = a.clamp(min=GELU_ZERO)
-    if tanh or not _gelu_loses_infinity():
-        return torch.where(y.isfinite(), y, F.gelu(least, approximate=_tanh(tanh)))
-    return torch.where(y.isfinite(), y, least * 0.5 * (torch.erf(a * math.sqrt(0.5)) + 1.0))
+    return torch.where(y.isfinite(), y, a.clamp(min=0))
 
 
 @cache
-def _gelu_grad_gains_infinity() -> bool:
+def _gelu_grad_gains_infinity(onednn: bool) -> bool:
     """Whether PyTorch's derivative of gelu is infinite at infinity: on aarch64 with SVE it is oneDNN's. Elsewhere it is NaN."""
     return bool(aten.gelu_backward(torch.ones(16), torch.full((16,), math.inf)).isinf().any())
 
 
 def _gelu_grad(g: Array, a: Array, *, tanh: bool) -> Array:
     y = aten.gelu_backward(g, a, approximate=_tanh(tanh))
-    own = tanh or a.device.type != "cpu" or torch._C._len_torch_dispatch_stack() or not _gelu_grad_gains_infinity()
-    return y if own else torch.where(a.isinf(), math.nan, y)
+    if tanh or a.device.type != "cpu" or torch._C._len_torch_dispatch_stack():
+        return y
+    gains = _gelu_grad_gains_infinity(torch._C._get_mkldnn_enabled())
+    return torch.where(a.isinf(), math.nan, y) if gains else y
 
 
 OWN: dict[str, Callable[..., Any]] = {

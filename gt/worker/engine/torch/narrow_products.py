@@ -26,6 +26,11 @@ def slow_dtypes() -> frozenset[Any]:
     return frozenset(slow if _has("_is_mkldnn_fp16_supported") and not ARM else slow | {float16})
 
 
+def is_slow(dtype: str) -> bool:
+    """Whether products of a dtype of this name take longer than float32's on this CPU."""
+    return dtype in {d.name for d in slow_dtypes()}
+
+
 def _has(question: str) -> bool:
     ask = getattr(torch.ops.mkldnn, question, None)
     return ask is not None and bool(ask())
