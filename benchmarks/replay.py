@@ -144,29 +144,30 @@ def overhead() -> Iterator[Result]:
         yield times(case, max(whole - alone, 1e-3), most, "us/step over")
 
 
-def cost() -> Iterator[Result]:
-    """The client's cost an op of the search for repeats where nothing repeats, against the bound (the rival)."""
+def search_cost(n: int) -> float:
+    """Microseconds of the client's thread for each of `n` ops in which nothing repeats."""
     from gt.client.tracer import Tracer
     from gt.ops.table import TABLE, infer
     from gt.spec import Spec, float32
 
-    draw, n, per_batch = random.Random(0), 40_000, 200
+    draw, per_batch = random.Random(0), 200
     kinds = {k: infer(TABLE["mul"], (Spec((k,), float32),) * 2, ()) for k in range(1, 65)}
+    tracer = Tracer(iter(range(1000, 10**9)).__next__, kinds)
+    batches = []
+    for first in range(1, n, per_batch):
+        ids = range(first, first + per_batch)
+        batches.append([i for id in ids for i in ((draw.randint(1, 64), id, id - 1, max(1, id - 3)), (0, id - 4))])
+    before = time.thread_time()  # of this thread alone: others may want the core
+    for batch in batches:
+        tracer.fold(batch, False, True)
+    seconds = time.thread_time() - before
+    assert tracer.hits == 0
+    return seconds / n * 1e6
 
-    def run() -> float:
-        tracer = Tracer(iter(range(1000, 10**9)).__next__, kinds)
-        batches = []
-        for first in range(1, n, per_batch):
-            ids = range(first, first + per_batch)
-            batches.append([i for id in ids for i in ((draw.randint(1, 64), id, id - 1, max(1, id - 3)), (0, id - 4))])
-        before = time.thread_time()  # of this thread alone: others may want the core
-        for batch in batches:
-            tracer.fold(batch, False, True)
-        seconds = time.thread_time() - before
-        assert tracer.hits == 0
-        return seconds / n * 1e6
 
-    yield times("trace_cost", min(run() for _ in range(5)), 0.5, "us/op")
+def cost() -> Iterator[Result]:
+    """The client's cost an op of the search for repeats where nothing repeats, against the bound (the rival)."""
+    yield times("trace_cost", min(search_cost(40_000) for _ in range(5)), 0.5, "us/op")
 
 
 CASES = {name: apart(name) for name in INSIDE} | {"step_overhead": overhead, "trace_cost": cost}

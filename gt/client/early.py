@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gt import environment
-from gt.client.step_times import StepTimes
+from gt.client.early_gain import Trial
 from gt.client.traces import Trace
 from gt.ops.table import Kind
 from gt.program import Program
@@ -26,7 +26,7 @@ RIGHT_AFTER_WRONG = 1 << 10  # consecutive right guesses required after many wro
 HELD = 0.03  # seconds for which a trace in progress is held while the workers have work
 MOST = 1 << 12  # most instructions of a batch whose results are followed
 
-EARLY_STATISTICS = tuple(f"early_calls_{name}" for name in ("sent", "right", "wrong", "inputs_not_there", "no_gain"))
+EARLY_STATISTICS = tuple(f"early_calls_{name}" for name in ("sent", "right", "wrong", "inputs_not_there", "no_gain", "trials"))
 SAME, FROM_FIRST, FROM_LAST = range(3)  # how an id of a call follows from earlier ones
 
 
@@ -45,7 +45,7 @@ class Guess:
         self.older: tuple[Any, ...] = ()
         self.right = 0  # consecutive guesses that were, or would have been, right
         self.wanted = RIGHT
-        self.times = StepTimes()
+        self.trial = Trial()
 
     def note(self, numbers: tuple[Any, ...]) -> None:
         """Learn from the numbers of a call."""
@@ -114,8 +114,9 @@ class Early:
         self.followed = 0  # instructions of the current batch that `alive` accounts for
         self.sent: tuple[Guess, Encoded] | None = None  # an early call whose end Python has not reached
         self.expected: tuple[Guess, Encoded] | None = None  # a call that would have been sent
-        self.timed: Guess | None = None  # the guess whose step began, until the next answer
-        self.timed_calls = 0  # calls of traces before the read of that answer
+        self.resting = False  # the trace that began is neither sent early nor compared with its guess
+        self.timed: Guess | None = None  # the guess whose trial has a step in progress, until the next answer
+        self.answer: float | None = None  # the time of the last answer, if a step of a trial was the last step
         self.clock: Callable[[], float] = float  # the session sets a real clock
         self.have_devices: Callable[[], bool] = lambda: True  # whether not all workers are CPUs; set by the session
         self.counts: Counter[str] = Counter()
@@ -135,42 +136,65 @@ class Early:
     def read(self) -> None:
         """A read was sent. With many calls since the previous read, the workers are idle for a small part of the time, and
         guessing does not pay."""
-        self.idle, self.looked = self.calls <= BETWEEN, False
-        self.timed_calls, self.calls = self.calls, 0
+        self.idle, self.looked, self.calls = self.calls <= BETWEEN, False, 0
 
     def answered(self) -> None:
         """The value of a read arrived, the first since the timed step began."""
+        before, self.answer = self.answer, self.clock()
         guess, self.timed = self.timed, None
-        if guess is not None:
-            guess.times.answered(self.clock(), self.timed_calls)
+        if guess is not None and before is not None:
+            guess.trial.took(self.answer - before)
+            self.counts["trials"] += not guess.trial.runs()
+
+    def _expected_guess(self, token: int) -> Guess | None:
+        """The guess of the trace that begins with this token, if it is the one that followed the last trace before."""
+        trace = self.next.get((self.before, token))
+        return self.guesses.get(trace.number) if trace is not None else None
+
+    def _sends(self, guess: Guess) -> bool:
+        """Whether its next call is to be sent early: on GPUs, whose kernels take no core from Python, each one."""
+        return guess.right >= guess.wanted and (guess.trial.sends() or self.have_devices())
+
+    def sends(self, token: int) -> bool:
+        """Whether a call is to be sent with the instruction of this token, the first of a trace."""
+        guess = self._expected_guess(token)
+        return guess is not None and self._sends(guess)
 
     def begin(self, ins: Encoded, out: list[Encoded]) -> None:
         """A trace may begin with this instruction: add its early call to `out`, the instructions to send."""
         if not self.idle or self.began:
             return
         self.began = True
-        trace = self.next.get((self.before, int(ins[0])))
-        guess = self.guesses.get(trace.number) if trace is not None else None
+        guess = self._expected_guess(int(ins[0]))
+        if guess is not None and guess.right >= guess.wanted and not self.have_devices() and self._rests(guess):
+            return
         found = guess.call(int(first_result(ins)), self.last) if guess is not None else None
         if found is None or guess is None:
+            self.timed = None
             return
         self.follow(out)
         call, given = found
         if not self.alive.issuperset(given) or self.newest >= int(first_result(ins)):
             self.counts["inputs_not_there"] += 1
-            guess.right = 0
+            guess.right, self.timed = 0, None
             return
-        self.timed = guess
-        guess.times.begin(self.clock())
         if guess.right < guess.wanted:
-            self.expected = (guess, call)
-        elif not guess.times.pay() and not self.have_devices():
-            self.expected = (guess, call)
-            self.counts["no_gain"] += 1
+            self.expected, self.answer = (guess, call), None
         else:
             out.append(call)
             self.sent = (guess, call)
             self.counts["sent"] += 1
+
+    def _rests(self, guess: Guess) -> bool:
+        """A step has begun whose call could be sent early, on CPUs: whether it is not, by trial."""
+        self.resting = not guess.trial.sends()
+        if guess.trial.runs():
+            self.timed = guess
+        else:
+            self.timed = self.answer = None
+            self.counts["no_gain"] += self.resting
+            guess.trial.passed()
+        return self.resting
 
     def reached(self, trace: Trace, call: Encoded, code: list[Encoded], freed: Iterable[int], out: list[Encoded]) -> bool:
         """Python has reached the end of a trace with the instructions `code`. If its call was sent early, add the rest to
@@ -181,12 +205,10 @@ class Early:
         if guess is not None:
             numbers = call[len(call) - len(trace.hole_positions) :]
             guess.note(numbers)
-            if self.began:
+            if self.began and not self.resting:
                 done = self._settle(guess, ops(code), numbers, first, freed, out)
-                if self.timed is guess and not done:
-                    guess.times.complete(self.clock())
         if self.began:
-            self.idle = False
+            self.idle = self.resting = False
         if not done:
             self.cancel(out)
         self.began = False
@@ -217,7 +239,8 @@ class Early:
                 out.append(guess.split.rest.call(ids, numbers))
             out += frees_of([ids[v] for v in guess.split.dying])
             out += frees_of(freed)
-        guess.learn(ids, first, self.last)
+        else:
+            guess.learn(ids, first, self.last)
         self.alive.update(inputs)
         self.alive.difference_update(trace.dies(inputs))
         return done
@@ -235,9 +258,9 @@ class Early:
 
     def cancel(self, out: list[Encoded]) -> None:
         """The guess was wrong: free the results of the early call before their ids are used again."""
-        self.began = False
-        if self.sent is not None or self.expected is not None:
-            self.timed = None
+        if self.resting or self.sent is not None or self.expected is not None:
+            self.timed = self.answer = None
+        self.began = self.resting = False
         if self.sent is not None:
             guess, call = self.sent
             out += frees_of(arguments(call)[: len(guess.split.first.made)])
@@ -304,7 +327,7 @@ class Early:
         for known in (self.begins, self.guesses, self.next, self.alive, self.effects):
             known.clear()
         self.before = self.last = 0
-        self.expected, self.timed, self.began = None, None, False
+        self.expected, self.timed, self.began, self.resting = None, None, False, False
 
     def stats(self) -> dict[str, int]:
         return {name: self.counts[name.removeprefix("early_calls_")] for name in EARLY_STATISTICS}

@@ -101,13 +101,13 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def _look_ahead(self, early: Early) -> None:
         """The workers are idle: send the early call of a trace that begins here, or check the next instruction."""
-        if self.code and self.code[-1][0] in early.begins:
-            early.looked = True
-            self._flush((), False, False)
-        elif len(self.code) < AHEAD:
+        begins = bool(self.code) and self.code[-1][0] in early.begins
+        if not begins and len(self.code) < AHEAD:
             self.limit = len(self.code) + 1
-        else:
-            early.looked, self.limit = True, self.batch
+            return
+        early.looked, self.limit = True, self.batch
+        if begins and early.sends(self.code[-1][0]):
+            self._flush((), False, False)
 
     def flush(self, gets: tuple[Any, ...] = (), wait: bool = True) -> None:
         """Send the buffered instructions; wait only if too many are in flight, and not on the receiving thread."""
