@@ -4,12 +4,13 @@ import importlib.util
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 CODE = """
-import warnings
+import os, warnings
 warnings.simplefilter("ignore")  # NumPy under the interpreter remarks on infinities
 import numpy as np, torch, tensor_ops_oracle as oracle
 from gt.tensor_ops.cuda import kernels
@@ -19,6 +20,7 @@ def check(name, got, want, dtype, limit):
     assert error <= limit, f"{name} {dtype}: {error} ulps"
 
 special = torch.tensor([float("nan"), float("inf"), -float("inf"), -1e4, 0.0, -0.0, -88.5, 3e4])
+lengths = [int(n) for n in os.environ["ROW_LENGTHS"].split()]
 rights = {"silu": oracle.silu, "gelu_tanh": oracle.gelu_tanh, "gelu_erf": oracle.gelu_erf}
 limits = {"silu": 8, "gelu_tanh": 300, "gelu_erf": 16}
 for dtype in ("float32", "float64", "float16", "bfloat16"):
@@ -32,7 +34,7 @@ for dtype in ("float32", "float64", "float16", "bfloat16"):
             assert near, op
         else:
             check(op, y, right(x.double().numpy()), dtype, limits[op] if dtype == "float32" else 1)
-    for columns in (1, 17, 1000, 20000):
+    for columns in lengths:
         x = torch.randn(3, columns, generator=torch.Generator().manual_seed(columns)).to(getattr(torch, dtype))
         w = torch.linspace(0.5, 1.5, columns).to(torch.float64 if dtype == "float64" else torch.float32)
         y = torch.empty_like(x)
@@ -45,7 +47,7 @@ for dtype in ("float32", "float64", "float16", "bfloat16"):
         kernels.run_rms_norm(x, w, y, 1e-6, dtype == "float64")
         check("rms_norm", y, oracle.rms_norm(x.double().numpy(), w.double().numpy(), 1e-6), dtype, limit)
 for scale in (1e30, 1e-30):
-    for columns in (300, 17000):
+    for columns in lengths[-1:]:
         x, w = torch.randn(3, columns) * scale, torch.ones(columns)
         x[1] /= scale
         y, rstd = torch.empty_like(x), torch.empty(3)
@@ -58,6 +60,23 @@ y = torch.empty_like(x)
 kernels.run_rms_norm(x, torch.ones(20), y, 1e-6, False)
 assert torch.isnan(y[0, 3]) and (y[0, :3] == 0).all() and (y[1] != 0).all()
 print("right")
+"""
+
+
+# Whether the interpreter itself can loop up to an argument: before Triton 3.7 it takes `int` of an array of one element, which
+# NumPy refuses from 2.4 on.
+PROBE = """
+import sys, torch
+from triton_loop import count_up_to
+
+counted = torch.zeros(1, dtype=torch.int32)
+try:
+    count_up_to[(1,)](counted, 5)
+except Exception as error:
+    if not isinstance(error.__cause__, TypeError):
+        raise
+    sys.exit(f"Triton's interpreter cannot loop up to an argument: {error.__cause__}")
+assert counted.item() == 5
 """
 
 
@@ -100,7 +119,16 @@ def has_triton():
 
 
 def test_the_kernels_are_right_under_the_interpreter():
-    done = run(CODE, TRITON_INTERPRET="1")
+    done = run(CODE, TRITON_INTERPRET="1", ROW_LENGTHS="1 17 1000 300")
+    assert done.stdout.strip() == "right", done.stderr
+
+
+def test_rows_in_pieces_are_right_under_the_interpreter():
+    probe = run(PROBE, TRITON_INTERPRET="1")
+    if probe.stderr.startswith("Triton's interpreter cannot"):
+        pytest.skip(f"{probe.stderr.strip()} (Triton {version('triton')}, NumPy {version('numpy')})")
+    assert probe.returncode == 0, probe.stderr
+    done = run(CODE, TRITON_INTERPRET="1", ROW_LENGTHS="20000 17000")
     assert done.stdout.strip() == "right", done.stderr
 
 
