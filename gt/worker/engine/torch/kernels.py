@@ -259,7 +259,9 @@ def _gelu(a: Array, *, tanh: bool) -> Array:
 
 @cache
 def _gelu_grad_gains_infinity(onednn: bool) -> bool:
-    """Whether PyTorch's derivative of gelu is infinite at infinity: on aarch64 with SVE it is oneDNN's. Elsewhere it is NaN."""
+    """Whether PyTorch's derivative of gelu is infinite at infinity: on aarch64 with SVE it is oneDNN's. Elsewhere it is NaN.
+
+    `onednn`, whether PyTorch uses that library, is only the key under which the answer is kept."""
     return bool(aten.gelu_backward(torch.ones(16), torch.full((16,), math.inf)).isinf().any())
 
 
