@@ -200,18 +200,21 @@ static void fill(int distribution, const Draw *draw, uint64_t first, uint64_t co
         uint64_t left = count - done + skip, n = (left + each - 1) / each;
         n = n < COUNTERS ? n : COUNTERS;
         make_words(draw, counter, (int)n, &made);
-        if (distribution == NORMAL)
-            to_normal(&made, numbers, (int)n);
-        else
-            in_order(&made, words, (int)n);
         uint64_t here = n * each - skip;
         here = here < count - done ? here : count - done;
+        int whole = here == n * each;
+        if (distribution == NORMAL)
+            to_normal(&made, whole ? (float *)out + done : numbers, (int)n);
+        else
+            in_order(&made, words, (int)n);
         const Lane *lanes = (const Lane *)words + skip;
         switch (distribution) {
             case FRACTIONS: to_fractions(words + skip, (float *)out + done, (int)here); break;
             case WORDS: to_numbers(words + skip, (int64_t *)out + done, (int)here); break;
             case BERNOULLI: to_truth(lanes, (uint8_t *)out + done, (int)here, draw->least); break;
-            case NORMAL: memcpy((float *)out + done, numbers + skip, here * sizeof(float)); break;
+            case NORMAL:
+                if (!whole) memcpy((float *)out + done, numbers + skip, here * sizeof(float));
+                break;
             default: drop(lanes, a + done, (float *)out + done, (int)here, draw->least, draw->scale);
         }
         counter += n;
@@ -220,21 +223,27 @@ static void fill(int distribution, const Draw *draw, uint64_t first, uint64_t co
     }
 }
 
-/* fill(distribution, seed, number, first, count, out, a, least, scale): `out` and `a` are addresses. */
-static PyObject *fill_(PyObject *module, PyObject *args) {
-    int distribution;
-    unsigned long long seed, number, first, count, out, a;
-    unsigned int least;
-    float scale;
-    if (!PyArg_ParseTuple(args, "iKKKKKKIf", &distribution, &seed, &number, &first, &count, &out, &a, &least, &scale)) return NULL;
-    Draw draw = {seed, number, least, scale};
-    Py_BEGIN_ALLOW_THREADS
-    fill(distribution, &draw, first, count, (char *)(uintptr_t)out, (const float *)(uintptr_t)a);
-    Py_END_ALLOW_THREADS
+/* fill(distribution, seed, number, first, count, out, a, least, scale): seed and number modulo 2^64; `out` and `a` are addresses.
+   Fewer than ALONE numbers take less time than it may take to get the interpreter's lock back from a thread that waits for it. */
+#define ALONE 16384
+static PyObject *fill_(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    unsigned long long of[8];
+    if (given != 9) return PyErr_Format(PyExc_TypeError, "fill expected 9 arguments, got %zd", given);
+    for (int i = 0; i < 8; i++) {
+        of[i] = PyLong_AsUnsignedLongLongMask(args[i]);
+        if (of[i] == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+    }
+    double scale = PyFloat_AsDouble(args[8]);
+    if (scale == -1.0 && PyErr_Occurred()) return NULL;
+    Draw draw = {of[1], of[2], (uint32_t)of[7], (float)scale};
+    PyThreadState *state = of[4] < ALONE ? NULL : PyEval_SaveThread();
+    fill((int)of[0], &draw, of[3], of[4], (char *)(uintptr_t)of[5], (const float *)(uintptr_t)of[6]);
+    if (state) PyEval_RestoreThread(state);
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"fill", fill_, METH_VARARGS, "Random numbers into memory."}, {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    {"fill", (PyCFunction)(void (*)(void))fill_, METH_FASTCALL, "Random numbers into memory."}, {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_philox", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__philox(void) { return PyModule_Create(&module); }

@@ -118,7 +118,6 @@ def _native(
 ) -> None:
     """Write `count` numbers from the number `first` on to the address `out`, elements of `size` bytes; dropout reads its input
     at the address `a`."""
-    seed, number = seed & 0xFFFFFFFFFFFFFFFF, number & 0xFFFFFFFFFFFFFFFF
     if count < 2 * NATIVE_SHARE:  # too few to divide: without a question to the system for its number of cores
         NATIVE.fill(distribution, seed, number, first, count, out, a, least, scale)
         return
@@ -140,7 +139,10 @@ KINDS = {"fractions": (FRACTIONS, 4), "words": (WORDS, 8), "bernoulli": (BERNOUL
 def write(name: str, out: int, seed: int, number: int, first: int, count: int, least: int = 0) -> None:
     """The numbers of the function below with that name, written to the address `out`; in C only."""
     distribution, size = KINDS[name]
-    _native(distribution, seed, number, first, count, out, size, least=least)
+    if count < 2 * NATIVE_SHARE:  # at once: another call takes as long as a hundred numbers
+        NATIVE.fill(distribution, seed, number, first, count, out, 0, least, 0.0)
+    else:
+        _native(distribution, seed, number, first, count, out, size, least=least)
 
 
 def fractions(seed: int, number: int, first: int, count: int) -> np.ndarray:

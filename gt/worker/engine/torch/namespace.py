@@ -70,7 +70,7 @@ class TorchNamespace:
         return getattr(random, name)(self, seed, number, *args)
 
     def fractions(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
-        kernels = self._triton()
+        kernels = None if self.on_cpu else self._triton()
         if kernels is not None and count:
             return kernels.uniform(seed, number, first, count, self.device)
         return self._random("fractions", seed, number, first, count)
@@ -82,7 +82,7 @@ class TorchNamespace:
         return self._random("bernoulli", seed, number, first, count, least)
 
     def normals(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
-        kernels = self._triton()
+        kernels = None if self.on_cpu else self._triton()
         if kernels is not None and count:
             return kernels.normal(seed, number, first, count, self.device)
         if philox.NATIVE is None:
