@@ -42,6 +42,7 @@ WORKER: Described = {
     "lane_runs": "messages of the dispatcher that came over its lane, past ZMQ",
     "spins": "waits for messages that ended before the worker slept, as it looked again and again (GT_SPIN)",
     "lane_answers": "answers to clients that went over lanes",
+    "memory_returns": "how often unused memory was returned to the system after a client had left, by the allocator's function",
     "segments": "clients' large shared memory, for a GPU `locked`, `past the limit` of 1 GB or `refused` by the system",
     "shares": "for each client, its share of this worker: the table below",
 }

@@ -49,6 +49,11 @@ class ClientTurns:
     def on_second_thread(self) -> bool:
         return self.second is not None and self.second.is_current()
 
+    def on_other_thread(self, work: Callable[[], None]) -> None:
+        """Call `work` on the second thread when it is idle; not at all if none was started."""
+        if self.second is not None:
+            self.second.call(work)
+
     def put(self, client: str, message: Any) -> None:
         self.queue.put(client, message, self.clock())
 

@@ -27,7 +27,7 @@ class SecondThread:
         self.inside = False  # whether the worker's own thread is inside a long kernel
         self.serving = False
         self.asleep = False  # whether the second thread waits for the next long kernel
-        self.kernels: SimpleQueue[None] = SimpleQueue()
+        self.kernels: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None: a long kernel begins
         self.thread: threading.Thread | None = None
         self.failed: BaseException | None = None  # the error that ended the second thread
 
@@ -49,6 +49,11 @@ class SecondThread:
             self.inside = False
             self.state.acquire()
 
+    def call(self, work: Callable[[], None]) -> None:
+        """Have the second thread call `work`, which needs none of the worker's state, when it next waits for a long kernel."""
+        if self.thread is not None:
+            self.kernels.put(work)
+
     def _wait(self) -> None:
         """Serve messages that arrive during long kernels. Other messages are left to the worker's own thread."""
         arrived = select.poll()
@@ -57,8 +62,8 @@ class SecondThread:
             arrived.poll()
             if not self._serve():
                 self.asleep = True
-                if not self.inside:
-                    self.kernels.get()
+                while not self.inside and (work := self.kernels.get()) is not None:
+                    work()
                 self.asleep = False
 
     def _serve(self) -> bool:

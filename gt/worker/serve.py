@@ -61,7 +61,7 @@ from gt.worker.dispatcher_socket import DispatcherSocket
 from gt.worker.engine import Engine
 from gt.worker.engine.host_copy import host_share
 from gt.worker.fair_queue import SLICE
-from gt.worker.memory_release import give_back
+from gt.worker.memory_release import MemoryRelease
 from gt.worker.peer_names import DISPATCHER, worker_peer
 from gt.worker.peer_sockets import PeerSockets
 from gt.worker.programs.units import Units
@@ -88,7 +88,7 @@ class Shell:
         self.spoilt = False  # the device is unusable
         self.inbound: deque[Any] = deque()  # messages of the dispatcher that are not part of a client's stream
         self.client_left = False  # whether a client has left and cached memory is not released yet
-        self.departure, self.busy = Departure(), BusyTime(time.perf_counter)
+        self.departure, self.busy, self.release = Departure(), BusyTime(time.perf_counter), MemoryRelease()
         self._open_sockets()
         self._make_core(engine, batch, say)
         self._prepare_collectives(plain)
@@ -351,7 +351,7 @@ class Shell:
             self.core.dropped += 1
 
     def _stats(self) -> dict[str, Any]:
-        parts = (self.busy, self.turns, self.peers, self.dispatcher, self.clients)
+        parts = (self.busy, self.turns, self.peers, self.dispatcher, self.clients, self.release)
         return {key: value for part in parts for key, value in part.stats().items()}
 
     def _load(self) -> tuple[float, float, int]:
@@ -367,7 +367,7 @@ class Shell:
     def _release_memory(self) -> None:
         """Release cached memory after a client has left, once the worker is idle."""
         self.client_left = False
-        give_back(self.core.engine, alone=not self.core.spaces)
+        self.release.give_back(self.core.engine, not self.core.spaces, self.turns.on_other_thread)
 
     def _left(self, client: str) -> None:
         """A client's work and state are dropped: forget its name."""

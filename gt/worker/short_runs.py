@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ class LongKernels(Protocol):
 
     def is_current(self) -> bool: ...
     def check(self) -> None: ...
+    def call(self, work: Callable[[], None]) -> None: ...
 
 
 def is_short(values: ClientValues, run: Run) -> bool:

@@ -71,6 +71,24 @@ def test_messages_between_kernels_are_left_to_the_worker_s_own_thread(pipe: Pipe
     assert thread.run(pipe.wait), "in the next kernel it serves what has waited"
 
 
+def test_other_work_is_called_between_kernels_on_the_second_thread(pipe: Pipe) -> None:
+    thread, called = second(pipe), threading.Event()
+    thread.call(called.set)
+    assert thread.thread is None and not called.is_set(), "no kernel has started it"
+    threads: list[str] = []
+    for _ in range(3):
+        assert thread.run(int, "7") == 7
+        called.clear()
+        thread.call(lambda: threads.append(threading.current_thread().name))
+        thread.call(called.set)
+        pipe.send()  # as the departure of a client is
+        assert called.wait(LONG), "nobody has called it"
+        pipe.receive()
+    assert threads == ["gt-short-runs"] * 3
+    pipe.send()
+    assert thread.run(pipe.wait), "it serves in the next kernel as before"
+
+
 def test_a_client_that_is_alone_has_no_second_thread(pipe: Pipe) -> None:
     thread = second(pipe, several=False)
     assert thread.run(int, "7") == 7 and thread.thread is None

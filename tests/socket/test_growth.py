@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 
 import psutil
 import pytest
@@ -126,10 +125,7 @@ def test_workers_that_come_and_go_leave_another_s_descriptors_as_they_were(proce
         counts.append(psutil.Process(stays.pid).num_fds())
 
 
-OWN_ALLOCATOR = pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch's builds for ARM bring their own allocator")
-
-
-@pytest.mark.parametrize("backend", ["numpy", pytest.param("pytorch", marks=OWN_ALLOCATOR)])
+@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 def test_a_worker_gives_back_the_memory_of_a_client_that_left(processes: Processes, backend: str) -> None:
     _, port = processes.server()
     worker = psutil.Process(processes.worker(port, backend=backend).pid)
