@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import product
 
 from gt.dispatcher.hosts import ONE, Hosts
-from gt.dispatcher.redistribute import Redistribution, cost
+from gt.dispatcher.redistribute import Redistribution, cost, forget_pieces
 from gt.dispatcher.steps import Draft, Plan, Slot
 from gt.errors import ProtocolError
 from gt.ops import Kind
@@ -17,7 +17,7 @@ from gt.ops.table import Rule
 from gt.program.code import Form, result_at
 from gt.spec import REPLICATE, Layout, Mesh, Partial, Placement, Shape, Shard, Spec, split
 
-__all__ = ["Plan", "Target", "choose", "whole"]
+__all__ = ["Plan", "Target", "choose", "forget_kept", "whole"]
 MANY = 400  # most combinations of rules that are all compared; above, rules are chosen one mesh dimension at a time
 PIECES = 1 << 18  # operands times workers of one instruction: no other client has a turn while it is planned
 FEW = 8  # operands, and workers of each, of a plan that is kept for other clients
@@ -62,6 +62,13 @@ def _kept(kind: Kind, layouts: tuple[Layout, ...], target: Target | None, alias:
     """The last plans of small kinds on a few workers of one host: clients of one program have the same kinds
     (`checks.kind_in`)."""
     return _choose(kind, layouts, target, alias, ONE)
+
+
+def forget_kept() -> None:
+    """Drop the kept plans, and the pieces of layouts in them. A worker has left: its index is never given again, so its plans
+    are of no use, and their objects lie between those of later ones in memory."""
+    _kept.cache_clear()
+    forget_pieces()
 
 
 def _choose(kind: Kind, layouts: tuple[Layout, ...], target: Target | None, alias: tuple[int, ...], hosts: Hosts) -> Plan:

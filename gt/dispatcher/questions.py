@@ -84,6 +84,7 @@ class Questions:
             "drained": self.tables.drained,
             "moved": self.tables.moved,
             "lane_messages": self.tables.lane_messages,
+            "trims": self.tables.trims,
         }
         yield Mail(client.name, Answer(question.ticket, {"workers": shown, "dispatcher": own}))
 

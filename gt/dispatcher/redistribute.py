@@ -298,6 +298,11 @@ def _boxes(layout: Layout, shape: Shape) -> dict[int, Box]:
     return dict(zip(layout.workers, layout.boxes(shape)))
 
 
+def forget_pieces() -> None:
+    """Drop the kept pieces of layouts."""
+    _boxes.cache_clear()
+
+
 @lru_cache(KEPT)
 def _full(shape: Shape, dtype: int) -> Kind:
     return infer(TABLE["full"], (int,), (shape, dtype))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gt import environment
 from gt.dispatcher.core import Dispatcher
 from gt.errors import ProtocolError
-from gt.transport import checks
+from gt.transport import checks, heap
 from gt.transport.addresses import from_another_host, remove_worker_socket
 from gt.transport.auth import NO_KEYS, WORKER, Keys, listen, role, user_name
 from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_limit
@@ -66,6 +66,7 @@ class Server:
         self.until = float("inf")  # when to continue without the expected workers
         self.left: dict[str, float] = {}  # local addresses of lost workers, and until when to check whether they listen
         self.check_sockets_at = 0.0  # when to check next whether lost workers still listen
+        self.departed = False  # a peer has left, and free memory was not returned to the system since
         self.tick_at = 0.0  # when to look next for clients that wait for a worker, or a worker for them
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -79,7 +80,8 @@ class Server:
                 self.until = float("inf")
                 self._send(self.core.expect(0))
             cut = self.core.tables.cut
-            for source in self.sources.wait(0 if cut else 10 if self.waiting else self._longest_wait(now)):
+            ready = self.sources.wait(0 if cut else 10 if self.waiting else self._longest_wait(now))
+            for source in ready:
                 if source in self.lanes.senders:
                     self._from_lane(*self.lanes.senders[source])
                 elif source is self.router:
@@ -88,6 +90,8 @@ class Server:
                     self._ended()
             if cut:
                 self._send(self.core.advance())
+            elif self.departed and not ready and not self.waiting:
+                self._trim()
             if self.waiting:
                 self._send([])
             now, observers = time.monotonic(), self.core.observers
@@ -102,6 +106,14 @@ class Server:
             if now > self.tick_at:
                 self.tick_at = now + TICK
                 self._send(self.core.tick(now))
+
+    def _trim(self) -> None:
+        """Return free memory to the system: peers have left, and nothing has come for a while. A full collection empties
+        Python's lists of free objects, which keep nearly empty pages. The queues of connections lie between objects that
+        stay, so the C library would keep their pages, too."""
+        self.departed = False
+        gc.collect()
+        self.core.tables.trims += heap.trim()
 
     def _longest_wait(self, now: float) -> float:
         """Milliseconds to sleep at most without a message."""
@@ -284,6 +296,7 @@ class Server:
     def _lose(self, peer: str, why: str) -> None:
         worker = self.core.tables.by_peer.get(peer)
         self.peers.pop(peer, None)
+        self.departed = True
         if worker is not None:
             self.left[worker.address] = time.monotonic() + REMOVE_SECONDS
         self._send(self.core.lose(peer, why))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from gt.dispatcher.held import HeldMessages
 from gt.dispatcher.hosts import Hosts
+from gt.dispatcher.plan import forget_kept
 from gt.dispatcher.steps import RESERVED
 from gt.dispatcher.users import OWNER, User
 from gt.errors import ProtocolError
@@ -270,6 +271,7 @@ class Tables:
     moved: int = 0  # tensors that were moved off them
     dropped: int = 0  # messages that could not be decoded or were refused
     lane_messages: int = 0  # messages of clients that came over lanes
+    trims: int = 0  # returns of free memory to the system
 
     @property
     def many(self) -> bool:
@@ -292,6 +294,7 @@ class Tables:
         self.hosts.remove(worker.index)
         self.there = None
         Layout.on.cache_clear()  # else it would keep a layout for every worker that ever joined
+        forget_kept()
 
     def has_joined(self, pid: int) -> bool:
         """Whether a process that has ended just now was a worker here. Threads may call it."""

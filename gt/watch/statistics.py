@@ -114,6 +114,7 @@ DISPATCHER: Described = {
     "drained": "workers that left after passing on their tensors",
     "moved": "tensors that were passed on so",
     "lane_messages": "messages of clients that came over lanes, past ZMQ",
+    "trims": "how often free memory was returned to the system, when peers had left and none had sent anything for a second",
 }
 CLIENTS: Described = {
     "number": "the client's number, for `gt kill`",

@@ -8,6 +8,7 @@ import pytest
 
 from gt.dispatcher.hosts import Hosts
 from gt.dispatcher.plan import FEW, Plan, choose
+from gt.dispatcher.tables import Tables, WorkerState
 from gt.errors import ProtocolError
 from gt.ops import Kind
 from gt.spec import Layout, Mesh, Shard, float32
@@ -65,3 +66,18 @@ def test_a_plan_of_another_client_is_used_again_on_a_few_workers_of_one_host() -
     apart = Hosts({0: "a", 1: "b"}, {"a", "b"})
     assert planned(kind, hosts=apart) is not planned(kind, hosts=apart)
     assert planned(kind, FEW + 1) is not planned(kind, FEW + 1)
+
+
+def test_plans_and_layouts_of_a_worker_that_left_are_dropped() -> None:
+    tables = Tables()
+    for index in range(2):
+        tables.add(WorkerState(f"w{index}", index, f"w{index}", "numpy", "cpu", "here", index, f"ipc://w{index}"))
+    kind = kind_in(KindDef(1, "sum", SUM, ((0,), False)))
+    planned(kind)
+    assert any(layout.workers == (0, 1) for layout in known_layouts())
+    tables.remove(tables.workers[1])
+    assert not [layout for layout in known_layouts() if 1 in layout.workers]
+
+
+def known_layouts() -> list[Layout]:
+    return [layout for row in list(Layout._known.values()) if (layout := row()) is not None]
