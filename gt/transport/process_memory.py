@@ -13,6 +13,7 @@ import sys
 import threading
 
 WORD = struct.Struct("=Qqqq")  # group, number of the meeting, member, and its address
+WORDS = 1 << 12  # most meetings whose words are kept
 BROKEN_OFF = -1  # in place of an address: the member has given up
 
 
@@ -80,6 +81,8 @@ class Inbox:
             while data := os.read(self.fd, WORD.size << 10):
                 for group, meeting, who, what in WORD.iter_unpack(data):
                     self.words.setdefault((group, meeting), {})[who] = what
+        while len(self.words) > WORDS:  # those of groups that ended before their last words came
+            del self.words[next(iter(self.words))]
 
     def forget(self, group: int, until: int) -> None:
         """Forget the words of a group's meetings up to this one."""

@@ -184,6 +184,7 @@ class Worker:
                 return self.resume()
             case Peers(workers, lost):
                 self.collectives.meet(workers, lost)
+                self.executor.forget_lost(frozenset(w.index for w in workers))
                 return self.resume() + self.collectives.outgoing()
             case Listen() as asked:
                 return self._listen(asked)

@@ -44,6 +44,12 @@ class InstructionExecutor:
         self.skipped = 0  # instructions of departed clients
         self.collectives_begun: Counter[Members] = Counter()  # begun or skipped, by group: the counts of all members agree
 
+    def forget_lost(self, living: frozenset[int]) -> None:
+        """Drop the counts of groups with a lost worker, whose collectives fail at once. All counts are sent at each departure
+        of a client, so they may not add up over the workers that come and go."""
+        for group in [group for group in self.collectives_begun if not living.issuperset(group)]:
+            del self.collectives_begun[group]
+
     def turn_is_over(self) -> bool:
         """Whether to preempt a program."""
         return self.turn is not None and self.turn.over()

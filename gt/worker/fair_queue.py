@@ -235,9 +235,11 @@ class FairQueue:
         return len(set(_weights([share for client, share in self.active.items() if client not in but]))) <= 1
 
     def forget(self, client: str) -> None:
-        """Forget a departed client without work."""
-        self.shares.pop(client, None)
-        self.active.pop(client, None)
+        """Forget a departed client, unless it has messages left: those of a later client of its name, or another Drop."""
+        share = self.shares.get(client)
+        if share is None or not share.messages:
+            self.shares.pop(client, None)
+            self.active.pop(client, None)
 
     def stats(self) -> dict[str, dict[str, float]]:
         """For each client: device seconds, its share of all, its fair share in seconds, queued instructions, and waiting

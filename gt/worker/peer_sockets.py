@@ -23,6 +23,7 @@ class PeerSockets:
         self.sockets: dict[int, zmq.Socket] = {}
         self.mailed: Counter[str] = Counter()  # bytes of tensors sent to workers of this host, and of other hosts
         self.early: list[tuple[str, Any, tuple]] = []  # token, message and frames
+        self.announced = -1  # highest index of a worker that was announced: indices rise, so lower ones are never early
 
     def send(self, index: int, peer: Peer, mail: Mail, same_host: bool) -> None:
         if index not in self.sockets:
@@ -30,6 +31,10 @@ class PeerSockets:
             reach(socket, nearest(peer.address, peer.remote), self.keys)
         self.mailed["own host" if same_host else "other hosts"] += sum(map(len, mail.frames))
         self.sockets[index].send_multipart([encode(mail.message), *parts(mail.frames)])
+
+    def lost(self, index: int) -> bool:
+        """Whether a worker that is not there has left, and is not one that is still to be announced."""
+        return index <= self.announced
 
     def keep_early(self, token: str, message: Any, frames: tuple) -> bool:
         """Keep a message of a worker that the dispatcher has not announced to this one yet. Returns whether there is room."""
@@ -43,6 +48,7 @@ class PeerSockets:
         """The set of workers changed: close the sockets to lost ones, and receive the early mail of new ones."""
         for index in self.sockets.keys() - peers.keys():
             self.sockets.pop(index).close(0)
+        self.announced = max(self.announced, *peers, -1)
         early, self.early = self.early, []
         for token, message, frames in early:
             receive(token, message, frames)

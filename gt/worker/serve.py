@@ -328,11 +328,12 @@ class Shell:
         return message
 
     def _from_peer(self, token: str, word: Piece | InputFailed | StallQuery | Noted | Ways | Aborted, frames: tuple) -> None:
-        """A message of another worker, or of one that the dispatcher has not announced yet."""
+        """A message of another worker, or of one that the dispatcher has not announced yet. The last messages of a lost worker
+        are ignored."""
         peer = self.core.collectives.peers.get(word.sender)
         if peer is not None and peer.token == token:
             self._send(self.core.handle(Mail(worker_peer(word.sender), word, frames)))
-        elif not self.peers.keep_early(token, word, frames):
+        elif not self.peers.lost(word.sender) and not self.peers.keep_early(token, word, frames):
             self.core.drop(f"{type(word).__name__} of an unknown worker: too many such messages wait for its arrival")
 
     def _introduce(self, came: Came) -> None:

@@ -17,8 +17,8 @@ def sockets() -> PeerSockets:
     return PeerSockets("token", NO_KEYS)
 
 
-def piece(tag: int) -> Piece:
-    return Piece(1, "c", tag)
+def piece(tag: int, sender: int = 1) -> Piece:
+    return Piece(sender, "c", tag)
 
 
 def test_early_messages_are_bounded_in_number(sockets: PeerSockets, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,3 +54,12 @@ def test_an_announced_worker_gets_its_early_messages_in_order_and_makes_room(
     assert heard == [0, 2] and [message.tag for _, message, _ in sockets.early] == [1, 3]
     assert sockets.keep_early("b", piece(4), ()) and sockets.keep_early("b", piece(5), ())
     assert not sockets.keep_early("b", piece(6), ())
+
+
+def test_mail_of_a_lost_worker_is_not_taken_for_early_mail(sockets: PeerSockets) -> None:
+    assert not sockets.lost(3), "nobody was announced yet"
+    there = {index: Peer(index, f"w{index}", f"ipc://w{index}", "here") for index in (0, 4)}
+    sockets.meet(there, lambda *mail: None)
+    assert sockets.lost(3) and not sockets.lost(5)
+    sockets.meet({0: there[0]}, lambda *mail: None)
+    assert sockets.lost(4), "it was announced, and has left"

@@ -233,3 +233,15 @@ def test_a_newcomer_is_one_that_was_idle_and_has_had_no_more() -> None:
     assert queue.newcomer("busy", arrivals) and not queue.newcomer("busy", queue.arrivals)
     queue.shares["idle"].virtual = 2.0
     assert not queue.newcomer("busy", arrivals), "nor does it push ahead of one that has had less"
+
+
+def test_a_second_drop_of_a_client_is_served_after_the_first() -> None:
+    """A dispatcher drops a client again if one of its connections comes to light after its departure."""
+    queue = FairQueue()
+    for number in (1, 0):
+        queue.put("a", Drop("a", number), 0.0)
+    for number in (1, 0):
+        assert queue.next(None, ()) == "a"
+        assert queue.take("a", 0.0).number == number
+        queue.forget("a")
+    assert queue.next(None, ()) is None and not queue.shares

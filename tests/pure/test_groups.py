@@ -143,7 +143,7 @@ def test_words_of_lost_workers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> N
         talk.hear(InputFailed(other, (0, other), 1, "RemoteError", "odd", 1))
         talk.hear(Ways(other, (0, 1, 2), ("memory",)))
     talk.meet(tuple(peer(i, Reached("127.0.0.1:1")) for i in range(2)), "worker w2 was lost")
-    assert talk.early.failures.keys() == {((0, 1), 1)} and talk.early.ways == {1: {}}
+    assert talk.early.failures.keys() == {((0, 1), 1)} and talk.early.ways == {1: {}} and talk.counts == {(0, 1): 1}
 
 
 def test_a_mate_that_is_gone_is_not_waited_for() -> None:

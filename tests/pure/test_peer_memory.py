@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from gt.transport import process_memory  # noqa: E402
 from gt.transport.process_memory import Inbox, PeerProcess, supported  # noqa: E402
 from gt.worker.collectives import peer_memory as module  # noqa: E402
 from gt.worker.collectives.members import reached  # noqa: E402
@@ -190,4 +191,18 @@ def test_members_are_reached_only_if_their_memory_can_be_read() -> None:
     assert reached(0, offers, mine, {1: os.getppid()}) == {} and reached(0, offers, mine, {1: 0}) == {}
     assert reached(0, [*offers, ""], mine, here | {2: 0}).keys() == {1}, "another's host takes nothing from this one's"
     for inbox in (mine, other):
+        inbox.close()
+
+
+def test_words_that_nobody_waits_for_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_memory, "WORDS", 8)
+    inbox = Inbox()
+    try:
+        own = PeerProcess(inbox.offer())
+        for meeting in range(20):
+            own.tell(1, meeting, 0, 5)
+        inbox.drain()
+        assert list(inbox.words) == [(1, meeting) for meeting in range(12, 20)]
+        own.close()
+    finally:
         inbox.close()

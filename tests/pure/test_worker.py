@@ -35,6 +35,7 @@ from gt.transport.messages import (
     Welcome,
 )  # fmt: skip
 from gt.worker.client_values import Poisoned, failure
+from gt.worker.collectives.mail import LOST_HOSTS
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER
@@ -169,6 +170,20 @@ def test_two_clients_of_one_name_that_are_gone_are_told_apart(worker: Worker) ->
     assert (
         mail.message.tag == 4 and worker.executor.collectives_begun[0, 1] == 3
     )  # the second of that name: begun by another worker
+
+
+def test_nothing_is_kept_of_the_groups_of_workers_that_came_and_went(worker: Worker) -> None:
+    worker.handle(Mail(DISPATCHER, Welcome("w", 0)))
+    for other in range(1, 400):
+        peer = Peer(other, f"w{other}", f"ipc://w{other}", f"host{other}")
+        worker.handle(Mail(DISPATCHER, Peers((BOTH[0], peer))))
+        reduce = KindDef(7, "all_reduce", ((F, 2, 2), (-2,)), ((0, other), "sum"))
+        run(worker, [(1, 1, 3.0), (7, 2, 1, 2)], client=f"c{other}", kinds=(FULL, reduce))
+        worker.handle(Mail(DISPATCHER, Peers((BOTH[0],), f"worker w{other} was lost")))
+        [told] = worker.handle(Mail(DISPATCHER, Drop(f"c{other}", other)))
+        assert told == Mail(DISPATCHER, Begun(other, ()))
+    assert not worker.executor.collectives_begun and not worker.spaces and not worker.cancellation.gone
+    assert len(worker.collectives.hosts) == 1 + LOST_HOSTS
 
 
 def test_a_worker_that_is_not_told_in_time_how_far_others_are_takes_part(worker: Worker) -> None:

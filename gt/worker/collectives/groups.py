@@ -90,6 +90,7 @@ class GroupCollectives:
             self.inbox.keep({w.reached.memory for w in workers if w.reached is not None and w.reached.torch})
         for members in [m for m in self.groups if not set(m) <= self.peers.keys()]:
             self.abort((members, self.counts[members]), Broken("WorkerLost", lost, 0))
+        self.counts = Counter({m: begun for m, begun in self.counts.items() if self.peers.keys() >= set(m)})
         self.aborts.meet(set(self.peers))
         self.early.meet(set(self.peers))
         self.heard = {members: heard for members, heard in self.heard.items() if set(members) <= self.peers.keys()}

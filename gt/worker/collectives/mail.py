@@ -23,6 +23,7 @@ from gt.worker.peer_names import worker_peer
 NO_TORCH = Reached(torch=False)
 Members = tuple[int, ...]
 LISTED = 16  # most workers named in a message
+LOST_HOSTS = 256  # most lost workers whose hosts are kept
 
 
 def failed_operand(operands: list[Any], tag: int) -> Broken | None:
@@ -105,7 +106,7 @@ class MailCollectives(Mailbox):
         super().__init__()
         self.engine, self.announces = engine, announces
         self.lost = ""
-        self.hosts: dict[int, str] = {}  # of all workers, including lost ones, so that all members compute the same sets
+        self.hosts: dict[int, str] = {}  # of workers, including the last lost ones: all members must compute the same sets
         self.ways: Counter[str] = Counter()
 
     @property
@@ -116,6 +117,8 @@ class MailCollectives(Mailbox):
         self.drop_lost({w.index for w in workers})
         self.known, self.lost = {w.index: w for w in workers}, lost or self.lost
         self.hosts.update({w.index: host_key(w.host, w.remote) for w in workers})
+        for index in sorted(self.hosts.keys() - self.known.keys())[:-LOST_HOSTS]:
+            del self.hosts[index]
         if self.announces and len(workers) > 1:
             self.announces = False
             self.posts.append(Mail("", Store(NO_TORCH)))
