@@ -73,9 +73,10 @@ format: $(VENV)/.ready
 fuzz: $(VENV)/.ready
 	$(BIN)/python -m gt.testing.fuzz $(FUZZ)
 
-# Clients and workers that come and go for an hour, or for as many seconds as `make soak SOAK_SECONDS=60` says.
+# Clients and workers that come and go for an hour, or for as many seconds as `make soak SOAK_SECONDS=60` says, or so many
+# short clients: `make soak SOAK_SESSIONS=4000`.
 soak: $(VENV)/.ready
-	SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) PYTHONPATH=.:tests/socket $(BIN)/python tests/socket/soak.py
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) SOAK_SESSIONS=$(or $(SOAK_SESSIONS),0) PYTHONPATH=.:tests/socket $(BIN)/python tests/socket/soak.py
 
 # The site, in build/docs: every warning is an error. Open build/docs/index.html; it needs no network.
 docs: $(VENV)/.ready

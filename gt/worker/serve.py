@@ -328,8 +328,7 @@ class Shell:
         return message
 
     def _from_peer(self, token: str, word: Piece | InputFailed | StallQuery | Noted | Ways | Aborted, frames: tuple) -> None:
-        """A message of another worker, or of one that the dispatcher has not announced yet. The last messages of a lost worker
-        are ignored."""
+        """A message of another worker, or of one that the dispatcher has not announced yet; those of a lost one are ignored."""
         peer = self.core.collectives.peers.get(word.sender)
         if peer is not None and peer.token == token:
             self._send(self.core.handle(Mail(worker_peer(word.sender), word, frames)))

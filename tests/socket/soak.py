@@ -1,6 +1,7 @@
 """`make soak`: clients and workers come, compute, and are ended or killed, for an hour; then a dispatcher and a worker that
 were there all the time are as large as after the first rounds, have as many descriptors, threads and files, and their memory
-has not risen with the rounds in the later half. SOAK_SECONDS is its length; the suite runs a short one (test_soak.py)."""
+has not risen with the rounds in the later half. SOAK_SECONDS is its length; the suite runs a short one (test_soak.py).
+With SOAK_SESSIONS=4000 the rounds are so many clients of a few processes, tens a second, instead."""
 
 from __future__ import annotations
 
@@ -91,11 +92,24 @@ class Soak:
         while time.monotonic() < end:
             self.round()
             if time.monotonic() > measured or not self.samples:
-                self.samples.append((self.rounds, self.sizes()))
+                self._sample(say)
                 measured = time.monotonic() + warm
-                if say is not None:
-                    say(f"{time.monotonic() - self.began:.0f} s, {self.rounds} rounds: {json.dumps(self.samples[-1][1])}")
+        self._sample(say)
+        return self._first_and_last()
+
+    def run_sessions(self, count: int, say: Callable[[str], None]) -> dict[str, tuple[float, float]]:
+        """The same for so many clients instead of a time."""
+        for _ in range(SAMPLES):
+            self.sessions(count // SAMPLES)
+            self._sample(say)
+        return self._first_and_last()
+
+    def _sample(self, say: Callable[[str], None] | None) -> None:
         self.samples.append((self.rounds, self.sizes()))
+        if say is not None:
+            say(f"{time.monotonic() - self.began:.0f} s, {self.rounds} rounds: {json.dumps(self.samples[-1][1])}")
+
+    def _first_and_last(self) -> dict[str, tuple[float, float]]:
         first, last = self.samples[1][1], self.samples[-1][1]
         return {name: (first[name], last[name]) for name in first}
 
@@ -116,12 +130,13 @@ class Soak:
             assert there.popen.poll() is None, there.err[-2000:]
 
     def sessions(self, count: int) -> None:
-        """So many clients of one process, one after the other, each of which counts as a round; a worker is killed at the
-        first."""
+        """So many clients of one process, one after the other, each of which counts as a round; one worker after the other is
+        killed meanwhile."""
         visits = self.processes.script(
             SESSIONS, f"localhost:{self.port}", str(self.rng.randrange(1 << 30)), str(count), XDG_RUNTIME_DIR=self.folder
         ).wait_for("here")
-        self.replace_worker()
+        while visits.popen.poll() is None:
+            self.replace_worker()
         assert visits.ended() == 0, visits.err
         self.forget(visits)
         self.rounds += count
@@ -189,7 +204,7 @@ def rising(slopes: dict[str, float], most: float = RISE) -> list[str]:
 
 
 def main() -> int:
-    seconds = float(os.environ.get("SOAK_SECONDS", 3600))
+    seconds, sessions = float(os.environ.get("SOAK_SECONDS", 3600)), int(os.environ.get("SOAK_SESSIONS", 0))
     of_tests.PATIENCE = 600.0  # it may share the machine with anything for an hour
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -197,9 +212,16 @@ def main() -> int:
         Processes(Path(folder)) as processes,
     ):
         soak = Soak(processes, seconds, sockets)
-        sizes = soak.run(warm=max(5.0, seconds / SAMPLES), say=partial(print, flush=True))
+        say = partial(print, flush=True)
+        sizes = soak.run_sessions(sessions, say) if sessions else soak.run(max(5.0, seconds / SAMPLES), say)
         slope = slopes(soak.samples)
-        told = {"seconds": seconds, "rounds": soak.rounds, "killed": soak.killed, "sizes": sizes, "KB a round": slope}
+        told = {
+            "seconds": round(time.monotonic() - soak.began),
+            "rounds": soak.rounds,
+            "killed": soak.killed,
+            "sizes": sizes,
+            "KB a round": slope,
+        }
         print(json.dumps(told, indent=2))
         if not slope:
             print(f"fewer than {2 * JUDGED} rounds: slopes of memory are not judged", file=sys.stderr)
