@@ -3,11 +3,12 @@ with Parked when a collective waits for other workers, and with Preempted when i
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
+from operator import is_
 from typing import Any, cast
 
 from gt.errors import RemoteError
@@ -112,8 +113,8 @@ class InstructionExecutor:
                 elif form == COLLECTIVE:
                     self._collective(values, ready, ins)
                 else:
-                    for i, spec in zip(ready.tensor_positions, ready.specs):
-                        if specs[ins[i]] is not spec and spec is not None:
+                    for i, spec in ready.compared:
+                        if specs[ins[i]] is not spec:
                             raise mismatched_operand(ready, ins, specs)
                     if ready.limits:
                         check_numbers(ready, ins)
@@ -130,7 +131,10 @@ class InstructionExecutor:
             values.forget_specs()
 
     def call(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
-        """A call of a trace."""
+        """A call of a trace. It may have hundreds of operands: their specs are compared without Python."""
+        operands, expected = ready.checked
+        if not all(map(is_, map(values.specs.__getitem__, operands(ins)), expected)):
+            raise mismatched_operand(ready, ins, values.specs)
         if self.failures:
             check_inputs(values.table, ready, ins)
         ready.run(values.table, ins)
@@ -140,9 +144,9 @@ class InstructionExecutor:
 
     def _called(self, values: ClientValues, ready: Any, ins: Instruction) -> None:
         """After a call: note the specs of its results, and drop those of the inputs that it freed."""
-        for i in ready.dies:
-            values.specs.pop(ins[i], None)
-        values.specs.update(by_result(ins, ready.results))
+        specs = values.specs
+        deque(map(specs.pop, ready.ends(ins), repeat(None)), maxlen=0)
+        specs.update(by_result(ins, ready.results))
 
     def skip(self, values: ClientValues, code: Iterable[Instruction]) -> None:
         """Of a departed client's work, execute only the collectives that other workers may wait for."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from gt.errors import ProtocolError
 from gt.program.code import Form
+from gt.program.stretch import pick
 from gt.program.wire import TraceDef
 from gt.transport.messages import Done, Failed, Mail, Run
 from gt.worker.programs.compile import TRACE, expected
@@ -22,6 +23,8 @@ class RefusedKind:
     tensor_positions: tuple[int, ...] = ()
     specs: tuple = ()
     limits: tuple = ()
+    compared: tuple = ()
+    checked = pick(()), ()
     kinds: dict[int, Any] = {}
     large = False
     needs = 0, 0, False  # as that of Ready

@@ -301,6 +301,18 @@ def test_a_worker_compares_operands_with_their_kinds(engine: str) -> None:
     assert isinstance(mails[4].message, Value)
 
 
+def test_each_used_operand_of_a_call_is_compared() -> None:
+    worker, three = Worker(make("numpy")), (F, 3)
+    kinds = (FULL, ADD, KindDef(3, "full", ((-3,),), ((3,), F)), KindDef(4, "sum", (three,), ((0,), False)))
+    trace = TraceDef(9, 4, [(2, 5, 1, 2), (4, 6, 3)], (5, 6))  # its fourth input is used by nothing
+    right, swapped, other, unknown, unused = (1, 1, 2, 2), (1, 2, 1, 2), (1, 1, 1, 2), (1, 77, 2, 2), (1, 1, 2, 1)
+    calls = [(9, 10 * n, 10 * n + 1, *given) for n, given in enumerate((right, swapped, other, unknown, unused), 1)]
+    gets = tuple(Fetch(10 * n, 10 * n, PAIR, (0, 0), (2, 2)) for n in range(1, 6))
+    run = Run("c", 1, kinds, [(1, 1, 3.0), (3, 2, 1.0), *calls], gets, traces=(trace,))
+    answered = [type(mail.message) for mail in worker.handle(Mail(DISPATCHER, run))]
+    assert answered[:5] == [Value, Failed, Failed, Failed, Value]
+
+
 def test_a_kind_that_a_worker_cannot_prepare_costs_its_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(make("numpy"))
     kernel = worker.engine.kernel

@@ -15,6 +15,7 @@ from gt.ops import Kind
 from gt.ops.estimate import estimated_seconds
 from gt.program import Hole, Instruction, Program
 from gt.program.code import Form, by_result
+from gt.program.stretch import pick
 from gt.spec import Spec, bfloat16
 from gt.worker.engine import Engine
 from gt.worker.fair_queue import SLICE
@@ -43,7 +44,7 @@ class Ready:
 
     __slots__ = (
         "run", "watched", "form", "kind", "encoding", "result_count", "tensor_positions", "placed", "ops", "ways", "dies",
-        "specs", "results", "short", "large", "limits", "needs",
+        "specs", "results", "short", "large", "limits", "needs", "compared",
     )  # fmt: skip
 
     def __init__(self, kind: Kind, run: Callable, way: str = "", form: int | None = None) -> None:
@@ -63,6 +64,7 @@ class Ready:
         self.ops = {kind.row.name: 1}
         self.ways = {way: 1} if way else {}
         self.needs: tuple[int, int, bool] | None = None  # set by HostMemory at its first use
+        self.compared = tuple(zip(self.tensor_positions, self.specs))  # operands that are compared one by one
 
     @property
     def title(self) -> str:
@@ -161,6 +163,7 @@ class Executable:
     source = "trace"
 
     needs: tuple[int, int, bool] | None = None  # set by HostMemory at its first use
+    compared: tuple = ()  # as of Ready: its operands are compared all at once
 
     def __init__(
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,
@@ -188,6 +191,9 @@ class Executable:
         held = program.specs
         self.specs = tuple(held.get(i) for i in range(1, 1 + self.inputs))  # None: unused
         self.results = tuple(held[r] for r in program.results)
+        used = [(i, spec) for i, spec in zip(encoding.tensor_positions, self.specs) if spec is not None]
+        self.checked = pick([i for i, _ in used]), tuple([spec for _, spec in used])  # its operands, and their specs
+        self.ends = pick(self.dies)  # the inputs that end with a call
         self.limits = tuple(dict.fromkeys(_limits_of_call(program, encoding)))
         self.stages: dict[str, Program] = {}
         self.function = self._function(constants)

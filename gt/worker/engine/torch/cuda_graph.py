@@ -7,7 +7,7 @@ one are copied away."""
 from __future__ import annotations
 
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from operator import is_
 from typing import Any
@@ -215,15 +215,14 @@ class Graph:
         return made
 
     def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> GraphRecording:
-        arrays = [table[i] for i in ids]
+        arrays = list(map(table.__getitem__, ids))
         there = all(map(is_, arrays, self.statics))
         if not there:
             self._check_inputs(arrays, table, numbers)
         dying = set(self.ends(ins))
         recording = self._free_recording(table, dying)  # first: where there is no room, the call can be made again
         copy_held_away(self, recording, table, dying, arrays)
-        for id in dying:
-            del table[id]
+        deque(map(table.pop, dying), maxlen=0)
         if not there:
             self._copy_in(arrays)
         assert self.numbers is not None

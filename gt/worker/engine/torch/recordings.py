@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import compress
 from operator import is_
 from types import MappingProxyType
 from typing import Any
+from weakref import ref
 
 import torch
 
+from gt.program.stretch import pick
 from gt.spec import Spec
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.transfers import INLINE
@@ -42,6 +45,15 @@ class HostResult:
             self.reads.remove(read)
 
 
+class OverwrittenResults:
+    """Results of a recording that another one writes over, and a function that picks them."""
+
+    __slots__ = ("other", "of")
+
+    def __init__(self, other: GraphRecording, results: list[int]) -> None:
+        self.other, self.of = ref(other), pick(results)
+
+
 class GraphRecording:
     """Results that someone still holds when they are to be written over are copied away first, all at once and into the same
     buffers each time. `early` are results that can be read while the graph runs, and the events behind which they can.
@@ -57,6 +69,7 @@ class GraphRecording:
         self.events = [event for _, event in early]  # all that the graph records: they must live as long as it does
         self.lent: Sequence[Any] = [None] * len(results)  # the tensor that lies in each buffer
         self.unreferenced = True  # whether nobody holds a result of its last replay any more
+        self.overlaps: dict[int, OverwrittenResults] = {}  # by the identity of another recording
         self.copies: dict[int, torch.Tensor] = {}  # by result that was held, where it was copied to,
         self.copied: dict[int, Any] = {}  # and the tensor that lies there
         for buffer in results:
@@ -69,8 +82,18 @@ class GraphRecording:
 
     def held(self, table: dict[Any, Any], dying: Collection[int]) -> list[int]:
         """Results of its last replay that are in the table, and do not end with the next."""
-        lent = self.lent
-        return [j for j, same in enumerate(map(is_, map(table.get, lent), self.results)) if same and lent[j] not in dying]
+        lent, there = self.lent, list(map(is_, map(table.get, self.lent), self.results))
+        return [j for j in compress(range(len(there)), there) if lent[j] not in dying] if True in there else []
+
+    def overwritten(self, other: GraphRecording, inputs: Iterable[torch.Tensor]) -> OverwrittenResults:
+        """Results of another recording in buffers which a replay of this one writes: its results, and the `inputs` that
+        end with a call. Found once: it is asked for before each replay."""
+        found = self.overlaps.get(id(other))
+        if found is None or found.other() is not other:
+            written = {id(buffer) for buffer in (*self.results, *inputs)}
+            found = OverwrittenResults(other, [j for j, buffer in enumerate(other.results) if id(buffer) in written])
+            self.overlaps[id(other)] = found
+        return found
 
     def copy_away(self, table: dict[Any, Any], held: Sequence[int]) -> None:
         again = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 from weakref import ref
 
@@ -115,6 +116,12 @@ def copy_held_away(
     others = [r for g in (graph, *graph.sharers) for r in g.recordings if r is not recording and not r.unreferenced]
     if not others:
         return
+    there = all(map(is_, arrays, graph.statics))
+    if there:  # parameters, which the call gets from the one before, end with it
+        ending = [graph.statics[i] for i in graph.ending]
+        others = [r for r in others if not dying.issuperset(recording.overwritten(r, ending).of(r.lent))]
+        if not others:
+            return
     written = {id(buffer) for buffer in recording.results}
     inputs = enumerate(zip(arrays, graph.statics))
     written |= {id(buffer) for i, (a, buffer) in inputs if a is not buffer or i in graph.ending}
