@@ -4,6 +4,7 @@ case is by itself (`run.py share-weights`), `share` is all of them; the cost for
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 import time
@@ -14,14 +15,15 @@ from pathlib import Path
 
 import psutil
 import torch
-from measure import Result, rates, times
+from measure import Result, interval, rates, times
 from stream import _free_port, _until_up
 
 import gt
 
 HERE = Path(__file__).parent
 SECONDS, WHOLE, EDGE = 2.0, 30.0, 3.0  # of one measurement, of that of weights, and of its beginning and end
-ROUNDS, PAIRS = 2, 5  # of a case against its rival, and of eight trainers against one
+ROUNDS = 2  # of a case against its rival
+PAIRS, BURST = 24, 0.6  # measurements of eight trainers against one, and the seconds of each
 SMALL = 256  # the width of a trainer whose calls take at most 5 ms
 BUSY, LARGE = (8192, 16384) if torch.cuda.is_available() else (1024, 2048)  # that keeps a worker busy, and of longer calls
 EQUAL = 8  # trainers
@@ -169,20 +171,22 @@ def _device_seconds(port: int) -> dict[float, float]:
 
 def equal() -> Iterator[Result]:
     """Eight equal trainers against one alone, and against eight processes of plain PyTorch. Eight and one are measured right
-    after one another, and the round with the median ratio counts: work on a host's other cores slows either."""
+    after one another, in either order, as work on a host's other cores slows either: the median of their ratios, the ends of
+    its 95% interval, by resampling, and the pairs with the least and the largest ratio."""
     with server(1) as port:
         ours, theirs = ([Client(lib, "train", port, SMALL, wait=False) for _ in range(EQUAL)] for lib in ("gt", "torch"))
-        found: list[tuple[float, list[float]]] = []
+        found: list[dict[int, list[float]]] = []  # by the number of trainers, the rate of each
         with clients(*ours, *theirs):
             rival = max(sum(rate for (rate,) in together(*theirs)) for _ in range(ROUNDS))
-            for _ in range(PAIRS):
-                (alone,) = ours[0].work(SECONDS)
-                found.append((alone, [rate for (rate,) in together(*ours)]))
-    found.sort(key=lambda pair: sum(pair[1]) / pair[0])
-    alone, each = found[len(found) // 2]
-    yield rates("share-eight-sum", sum(each), alone, "steps/s")
-    for name, (one, eight) in (("least", found[0]), ("most", found[-1])):
-        yield rates(f"share-eight-{name}", sum(eight), one, "steps/s")
+            for n in range(PAIRS):
+                groups = (ours[:1], ours) if n % 2 else (ours, ours[:1])
+                found.append({len(group): [rate for (rate,) in together(*group, seconds=BURST)] for group in groups})
+    ratios = sorted(sum(pair[EQUAL]) / pair[1][0] for pair in found)
+    alone = statistics.median(pair[1][0] for pair in found)
+    each = [statistics.fmean(rates_of_one) for rates_of_one in zip(*(pair[EQUAL] for pair in found))]
+    low, middle, high = interval(ratios)
+    for name, ratio in (("sum", middle), ("low", low), ("high", high), ("least", ratios[0]), ("most", ratios[-1])):
+        yield rates(f"share-eight-{name}", ratio * alone, alone, "steps/s")
     yield rates("share-eight-jain", sum(each) ** 2 / (EQUAL * sum(r * r for r in each)), 1.0, "Jain's index")
     yield rates("share-eight-torch", sum(each), rival, "steps/s")
 
