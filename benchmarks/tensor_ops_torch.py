@@ -20,7 +20,7 @@ from gt.tensor_ops.measure import alternately
 
 SHAPE = (1024, 4096)
 DTYPES = ("float32", "float16", "bfloat16")
-ROUNDS = 12
+ROUNDS = 9
 # libgomp's threads spin for tens of milliseconds after a loop where the CPU's pause is long, and take the cores from whoever
 # runs next.
 PAUSE, BURST = 0.1, 10

@@ -1,5 +1,6 @@
 """Backends that users bring: registered, found as entry points or by module:Class, adapted to engines, and checked."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -207,7 +208,7 @@ assert stats["engine"] == "custom_backend:CustomBackend" and stats["base"] == "n
 assert stats["kernels"]["own"] >= 2, stats["kernels"]
 print("ran")
 """
-    path = f"{HERE}:{HERE.parents[1]}"
+    path = os.pathsep.join(filter(None, [str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH")]))
     environment = {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": path,

@@ -32,7 +32,8 @@ def available(name):
 
 
 def run_python(code, **environment):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, **environment}
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=80, check=False
     )

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 def printed(name: str, out: Path, *arguments: str, **more: str) -> str:
     """The output of an example."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100", **more}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "100", **more}
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments],
         capture_output=True, text=True, env=environment, timeout=600, cwd=out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -54,9 +55,8 @@ def test_the_demo_s_configuration_can_be_read():
 
 @pytest.mark.parametrize("name", ["signal_demo", "tensor_parallel", "pipeline"])
 def test_the_examples_run(name, tmp_path):
-    import os
-
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "GT_BACKEND": "numpy", "GT_COLLECTIVES": "mail"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path, "GT_BACKEND": "numpy", "GT_COLLECTIVES": "mail"}
     script = ROOT / "examples" / f"{name}.py"
     done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, cwd=tmp_path, timeout=80)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -164,7 +165,9 @@ def _sgd(p: Any, g: Any, lr: float, decay: float, *, maximize: bool) -> Any:
 
 def _sgd_rows(p: Any, rows: Any, index: Any, lr: float, *, maximize: bool) -> Any:
     p = p.clone().requires_grad_()
-    g = torch.sparse_coo_tensor(index.reshape(1, -1), rows, p.shape, check_invariants=True)
+    with warnings.catch_warnings():  # PyTorch 2.11 warns that checks are off, though they are asked for
+        warnings.filterwarnings("ignore", "Sparse invariant checks")
+        g = torch.sparse_coo_tensor(index.reshape(1, -1), rows, p.shape, check_invariants=True)
     _step(torch.optim.SGD([p], lr, maximize=maximize, foreach=False), p, g, {})
     return p.detach()
 
