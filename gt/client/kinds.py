@@ -57,6 +57,7 @@ class Kinds:
         self.meaning: dict[int, Kind] = {}  # kinds by number
         self.lists: dict[int, ForeachKind] = {}  # kinds on lists of tensors, by number
         self.forgotten = 0  # numbers below this one were forgotten
+        self.grown = False  # whether kinds were added to the tables since `forget` counted them
         self.change_precision(HIGHEST, PRODUCTS.value)
         PRODUCTS.users.add(self)
 
@@ -68,7 +69,7 @@ class Kinds:
         """Set the products aside, and take up the ones set aside in this precision: they keep their numbers, so that traces
         of each precision are found again."""
         with self.lock:
-            self.precision = "" if now == HIGHEST else now
+            self.precision, self.grown = "" if now == HIGHEST else now, True
             for under, table in self.tables.items():
                 kinds = dict(table)
                 aside = self.others[*under, before] = {key: known for key, known in kinds.items() if known.row.products}
@@ -78,14 +79,14 @@ class Kinds:
 
     def define(self, kind: Kind) -> Known:
         """Give a kind a number."""
-        number = next(self.numbers)
+        number, self.grown = next(self.numbers), True
         self.meaning[number] = kind
         self.fresh.append(kind_out(number, kind))
         return Known(number, kind)
 
     def define_list(self, kind: ForeachKind) -> Known:
         """Give a number to a kind on lists. Only this session uses it: the sent instructions are of the items' kinds."""
-        number = next(self.numbers)
+        number, self.grown = next(self.numbers), True
         self.meaning[number] = self.lists[number] = kind
         return Known(number, kind)
 
@@ -102,6 +103,7 @@ class Kinds:
     def forget(self) -> int:
         """Above the bound, forget every kind. Returns the number below which dispatcher and workers may forget theirs, or 0."""
         if sum(map(len, self.tables.values())) < MOST:
+            self.grown = False
             return 0
         self.clear()
         below = next(self.numbers)

@@ -51,7 +51,7 @@ class ReadAhead:
             reply = session.reply()
             reply.wanted = (id, spec_out(spec))
             gets = [(reply.ticket, *reply.wanted)]
-            if not follows:
+            if not follows and self.follows:
                 for following in self._guessed(spec):
                     id += following.distance
                     other = session.replies.ahead_of(id, spec_out(following.spec))
@@ -96,8 +96,8 @@ class ReadAhead:
 
     def _nothing_since(self, session: Any) -> bool:
         code = session.code
-        if session.written != self.written or len(code) > FEW or not all(map(is_free, code)):
-            return False
+        if session.written != self.written or len(code) > FEW or not all(map(is_free, reversed(code))):
+            return False  # (the last one mostly is an op)
         return session.tracer is None or not session.tracer.pieces
 
     def _guessed(self, spec: Spec) -> list[Following]:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
+from struct import Struct
 from typing import Any
 
 import numpy as np
 
+from gt.ops.table import spec_in
 from gt.spec import Spec
 from gt.transport.messages import Value
+
+# By dtype, the function that takes an element's bytes apart; complex numbers and bfloat16 are NumPy's work.
+FORMS = {
+    name: Struct(f"={form}").unpack
+    for name, form in {
+        "bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float16": "e", "float32": "f",
+        "float64": "d",
+    }.items()
+}  # fmt: skip
 
 
 class Reply:
@@ -48,16 +59,18 @@ class Reply:
             self._lock.release()
         return self.done
 
-    def add(self, value: Value, spec: Spec, data: np.ndarray) -> None:
+    def add(self, value: Value, data: Any) -> None:
         """Settle with the value's bytes, once all its pieces have arrived."""
         if value.pieces == 1:
             self.settle(data)
             return
+        spec = spec_in(value.spec)
+        assert isinstance(spec, Spec)
         item = spec.dtype.size
         if self.value is None:
             self.value = np.empty((*value.whole, item), np.uint8)
         box = tuple(slice(s, s + d) for s, d in zip(value.start, spec.shape))
-        self.value[box] = data.reshape(*spec.shape, item)
+        self.value[box] = np.frombuffer(data, np.uint8).reshape(*spec.shape, item)
         self.pieces += 1
         if self.pieces == value.pieces:
             self.settle(self.value.reshape(-1))
@@ -87,17 +100,19 @@ class Replies(dict[int, Reply]):
         self[reply.ticket] = reply
         self.ahead.pop(reply.ticket, None)
 
-    def find(self, ticket: int) -> Reply | None:
-        """The reply of a ticket, unless its reader was interrupted."""
-        return self.get(ticket) or self.ahead.get(ticket)
-
     def awaited(self) -> bool:
         """Whether any reply is pending."""
         return len(self) > 1 and any(not reply.done for reply in list(self.values()))
 
+    def take(self, value: Value, data: Any) -> None:
+        """The bytes of a value, or of a piece of it, unless its reader was interrupted."""
+        reply = self.get(value.ticket) or self.ahead.get(value.ticket)
+        if reply is not None:
+            reply.add(value, data)
+
     def settle(self, ticket: int, value: Any = None, error: BaseException | None = None) -> None:
         """Settle the reply of a ticket, unless its reader was interrupted."""
-        reply = self.find(ticket)
+        reply = self.get(ticket) or self.ahead.get(ticket)
         if reply is not None:
             reply.settle(value, error)
 
@@ -118,11 +133,19 @@ class Replies(dict[int, Reply]):
         return gets
 
 
-def as_numpy(data: np.ndarray, spec: Spec) -> np.ndarray:
+def as_numpy(data: Any, spec: Spec) -> np.ndarray:
     """Received bytes as an array; bfloat16, which NumPy lacks, as float32."""
     if spec.dtype.name == "bfloat16":
-        wide = data.view(np.uint16).astype(np.uint32) << 16
+        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
         return wide.view(np.float32).reshape(spec.shape)
+    if not isinstance(data, np.ndarray):  # bytes of a message, which nobody may write
+        return np.frombuffer(bytearray(data), spec.dtype.name).reshape(spec.shape)
     if not data.flags.writeable:
         data = data.copy()
     return data.view(np.ndarray).view(spec.dtype.name).reshape(spec.shape)
+
+
+def as_number(data: Any, spec: Spec) -> Any:
+    """Received bytes of one element as a Python number."""
+    form = FORMS.get(spec.dtype.name)
+    return as_numpy(data, spec).item() if form is None else form(data)[0]

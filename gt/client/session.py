@@ -15,25 +15,24 @@ import numpy as np
 from gt import errors
 from gt.client.capture_notes import Notes
 from gt.client.early import Early
+from gt.client.incoming import handle
 from gt.client.kinds import Kinds
 from gt.client.link import NOTICE, START, Link, await_answer
 from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
 from gt.client.questions import have_devices
 from gt.client.read_ahead import ReadAhead
-from gt.client.replies import Replies, Reply, as_numpy
-from gt.client.reports import ClientReports, take
+from gt.client.replies import Replies, Reply, as_number, as_numpy
+from gt.client.reports import ClientReports
 from gt.client.tracer import MARK, Tracer
-from gt.client.uploads import send_pieces
-from gt.client.user_lines import RING, line_of, short_line, warn
+from gt.client.user_lines import RING, short_line, warn
 from gt.client.window import FlowWindow
 from gt.config import Config
-from gt.ops.table import spec_in
 from gt.program.code import encoded, number_of
 from gt.program.foreach import spelled_out
 from gt.spec import Spec
-from gt.transport.events import Listen, Watched
-from gt.transport.messages import Ack, Answer, Ask, Batch, Configure, Failed, Mail, Note, Peers, Upload, Value
+from gt.transport.events import Watched
+from gt.transport.messages import Ask, Batch, Configure, Mail
 from gt.transport.receiving import Pause, Pauses
 
 BATCH = 256  # instructions of the first batch of a burst
@@ -165,22 +164,24 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             batch = self.code[:n]
             del self.code[:n]
             traces, drops = tuple[Any, ...](), tuple[Any, ...]()
-            if self.tracer:
-                batch = self.tracer.fold(batch, final, mark)
-                traces, drops = self.tracer.take()
-                if self.tracer.pieces:
+            if (tracer := self.tracer) is not None:
+                batch = tracer.fold(batch, final, mark)
+                if tracer.defined or tracer.dropped:
+                    traces, drops = tracer.take()
+                if tracer.pieces:
                     self.limit = self.batch  # held instructions wake the link once, not with every instruction
-            lists = self.kinds.lists
+            kinds, window = self.kinds, self.window
+            lists = kinds.lists
             if lists and not lists.keys().isdisjoint(map(number_of, batch)):
                 batch = spelled_out(batch, lists)
             if not batch and not gets and not traces:
                 return
-            fresh = self.kinds.take_fresh()
-            forget = self.kinds.forget() if final else 0
-            if forget and self.tracer:
-                self.tracer.reset()
+            fresh = kinds.take_fresh() if kinds.fresh else ()
+            forget = kinds.forget() if final and kinds.grown else 0
+            if forget and tracer is not None:
+                tracer.reset()
             if fresh or traces or drops or forget:
-                self.window.costs.learn(self.kinds.meaning, fresh, traces, drops, forget)
+                window.costs.learn(kinds.meaning, fresh, traces, drops, forget)
             for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
                 self.serial += 1
                 self.link.send(Batch(self.serial, fresh, batch[at - LONGEST : at], traces=traces))
@@ -189,7 +190,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 batch = batch[(len(batch) - 1) // LONGEST * LONGEST :]
             self.serial += 1
             wanted = self.link.sealed(self.serial) or bool(self.uploads)
-            ack = self.window.batch(self.serial, self.written, wanted, self.window.costs.of(batch))
+            ack = window.batch(self.serial, self.written, wanted, window.costs.of(batch) if window.costs.heavy else 0.0)
             reports = self.reports
             send = self.link.send if reports is None or self.serial & reports.mask else reports.send_batch
             send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
@@ -229,6 +230,14 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def read(self, id: int, spec: Spec) -> np.ndarray:
         """Read the value of an id, after all earlier instructions."""
+        return as_numpy(self._read(id, spec), spec)
+
+    def read_number(self, id: int, spec: Spec) -> Any:
+        """Read the value of an id of one element as a Python number."""
+        return as_number(self._read(id, spec), spec)
+
+    def _read(self, id: int, spec: Spec) -> Any:
+        """The bytes of a value."""
         reports, question = self.reports, self.checks.ask() if self.checks is not None else None
         began = reports.clock() if reports is not None else 0.0
         reply, gets = self.ahead.read(self, id, spec)
@@ -237,7 +246,10 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             if gets and not self.lost and not self.closed:
                 self.flush(gets=gets)
                 self.ahead.written = self.written
-            await_answer(self, reply, "this read")
+            if not self.workers:
+                await_answer(self, reply, "this read")
+            elif not reply.done:
+                self.link.wait(reply, None)
             if question is not None:
                 await_answer(self, question.reply, "this read")
             if self.tracer is not None and self.tracer.early.timed is not None:
@@ -246,13 +258,15 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.replies.pop(reply.ticket, None)
             if question is not None:
                 question.close()
-            self.tell()
+            if self.notes:
+                self.tell()
         if question is not None:
             question.raise_failed()
-        reply.check()
+        if reply.error is not None:
+            reply.check()
         if reports is not None:
             reports.waited(began, spec.nbytes)
-        return as_numpy(reply.value, spec)
+        return reply.value
 
     def ask(self, about: str, argument: Any = None, timeout: float = 70.0) -> Any:
         """Ask the dispatcher a question, after all earlier instructions. The dispatcher waits at most a minute for workers that
@@ -310,54 +324,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     # Messages, on the receiving thread
 
     def handle(self, mail: Mail) -> None:
-        match mail.message:
-            case Value() as value:
-                self._value(value, mail)
-            case Failed(ticket, error, text, tensor):
-                self.replies.settle(ticket, error=self._error(error, text, tensor))
-            case Ack(serial, seconds):
-                self._executed(serial, seconds)
-            case Answer(ticket, value):
-                self.replies.settle(ticket, value)
-            case Peers(workers, lost):
-                self.workers = workers
-                if lost:
-                    self._ask_again()
-            case Listen(level):
-                self.reports = ClientReports(level, self.link.clock, self) if level else None
-            case Watched() as watched:
-                take(self, watched)
-            case Note(text, tensor):
-                origin = self.asked_for(tensor) if tensor > 0 else None
-                self.notes.append(f"{text}\n  asked for at {line_of(origin)}" if origin else text)
-            case Upload() as upload:
-                send_pieces(self, upload)
-
-    def _ask_again(self) -> None:
-        """A worker was lost, perhaps with unanswered reads: repeat all reads under new tickets, so that the dispatcher reports
-        the lost tensors and late pieces of the others are not counted twice."""
-        with self.lock:
-            self.ahead.forget(self)
-            gets = self.replies.renew()
-        if gets:
-            self.flush(tuple(gets), wait=False)
-
-    def _executed(self, serial: int, seconds: float) -> None:
-        waiting = self.window.acknowledged(serial, seconds)
-        self.link.executed(serial)
-        if waiting is not None:
-            self.replies.pop(waiting.ticket, None)
-            waiting.settle()
-
-    def _value(self, value: Value, mail: Mail) -> None:
-        spec, reply = spec_in(value.spec), self.replies.find(value.ticket)
-        assert isinstance(spec, Spec)
-        if value.place is not None:
-            data = self.link.view(value.place, spec.nbytes, mail.peer)
-        else:
-            data = np.frombuffer(mail.frames[0] if mail.frames else value.data, np.uint8)
-        if reply is not None:  # else the reader was interrupted
-            reply.add(value, spec, data)
+        handle(self, mail)
 
     def asked_for(self, id: int) -> tuple[Any, int] | None:
         """The code object and offset that issued a result, if it is among the last."""
@@ -368,11 +335,6 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         """`train.py:12`: the line that issued a result, if it is among the last."""
         origin = self.asked_for(id)
         return short_line(origin) if origin is not None else ""
-
-    def _error(self, error: str, text: str, tensor: int) -> BaseException:
-        origin = self.asked_for(tensor) if tensor > 0 else None
-        asked = f"\n\nasked for at\n  {line_of(origin)}" if origin else ""
-        return getattr(errors, error, errors.RemoteError)(text + asked)
 
     def lose(self, why: str) -> None:
         """The dispatcher was lost: every waiting read raises."""

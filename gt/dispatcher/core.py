@@ -66,7 +66,7 @@ class Dispatcher:
         self.reports = Reports(self.tables, tell)
         self.rewriter = Rewriter(self.tables, auto_shard)
         self.stream = Stream(self.tables, self.rewriter, self.reports, self.observers)
-        self.questions = Questions(self.tables)
+        self.questions = Questions(self.tables, self._let_go)
         self.drains = Drains(self.tables, self.reports)
         self.labels = count(1)
         self.drops = count(1)
@@ -75,9 +75,11 @@ class Dispatcher:
 
     def handle(self, mail: Mail) -> list[Mail]:
         """The messages that answer one message. An error in it affects only its sender, who receives the error."""
+        message = mail.message
+        if type(message) is Batch:
+            return self.handle_batch(mail.peer, message)
         self.rewriter.left = SLICE
         try:
-            message = mail.message
             checks.message(message)
             if isinstance(message, OBSERVERS):
                 out = self.observers.handle(mail.peer, message, mail.role)
@@ -87,6 +89,19 @@ class Dispatcher:
             return out + self.observers.flush() if self.observers.prompt else out
         except Exception as wrong:  # no message may end the dispatcher, which all clients share
             return self._refusal(mail.peer, mail.message, wrong)
+
+    def handle_batch(self, peer: str, batch: Batch) -> list[Mail]:
+        """`handle` of a batch, of which there are more than of all other messages."""
+        self.rewriter.left = SLICE
+        try:
+            checks.batch(batch)
+            client = self.tables.clients.get(peer)
+            if client is None:
+                raise ProtocolError(f"unexpected Batch{'' if peer in self.tables.by_peer else f' from {peer}'}")
+            out = [*self.stream.batch(client, batch)]
+            return out + self.observers.flush() if self.observers.prompt else out
+        except Exception as wrong:  # no message may end the dispatcher, which all clients share
+            return self._refusal(peer, batch, wrong)
 
     def unreadable(self, peer: str, wrong: ProtocolError) -> list[Mail]:
         """A message of this peer could not be decoded. A client may wait for the answer to it, so the client is removed."""
@@ -122,8 +137,6 @@ class Dispatcher:
         client = self.tables.clients.get(peer)
         worker = self.tables.by_peer.get(peer)
         match message:
-            case Batch() if client:
-                return self.stream.batch(client, message)
             case Done() if worker:
                 return self.stream.done(worker, message)
             case Hello() if not client and not worker:
@@ -159,18 +172,6 @@ class Dispatcher:
                 return self.lose(peer, why if worker and why else LEFT)
         raise ProtocolError(f"unexpected {type(message).__name__}{'' if client or worker else f' from {peer}'}")
 
-    def _kill(self, client: Client, ticket: int, number: Any) -> Iterable[Mail]:
-        """End a client by its number. An administrator may end any client, a user with a key of its own that user's clients."""
-        other = next((c for c in self.tables.seen_by(client) if c.number == number), None)
-        if not client.user.administrator and not client.user.name:
-            why = "ending clients requires an administrator's key: this server has none (gt.server --config)"
-            return [Mail(client.name, Failed(ticket, "GTError", why))]
-        if other is None:
-            known = ", ".join(str(c.number) for c in self.tables.seen_by(client))
-            return [Mail(client.name, Failed(ticket, "GTError", f"no client {number!r}: the clients are {known}"))]
-        who = client.user.name or "an administrator"
-        return [Mail(client.name, Answer(ticket, other.label)), *self._let_go(other.name, f"ended this session: {who} asked")]
-
     def _note(self, worker: WorkerState, client: Client, note: Note) -> list[Mail]:
         """Pass a worker's note on to a client; a note about no tensor is passed on once, whichever worker sends it first."""
         self.observers.note(worker, client, note)
@@ -182,8 +183,7 @@ class Dispatcher:
 
     def _told(self, client: Client, message: Ask | Configure) -> Iterable[Mail]:
         if isinstance(message, Ask):
-            kill = message.about == "kill"
-            return self._kill(client, message.ticket, message.argument) if kill else self.questions.ask(client, message)
+            return self.questions.ask(client, message)
         client.signals = signals.check(message.signals)
         self._replan(client)
         return []

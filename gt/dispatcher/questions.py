@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
@@ -15,8 +15,9 @@ from gt.transport.messages import Answer, Ask, Failed, Mail
 class Questions:
     """Questions of clients that workers have yet to answer."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables, self.tickets = tables, count(1)
+    def __init__(self, tables: Tables, end: Callable[[str, str], list[Mail]]) -> None:
+        """`end(client, why)` ends a client's membership."""
+        self.tables, self.end, self.tickets = tables, end, count(1)
 
     def ask(self, client: Client, ask: Ask) -> Iterable[Mail]:
         match ask.about:
@@ -40,10 +41,24 @@ class Questions:
                 )
                 kept = Answer(ask.ticket, self.tables.hosts.crossing)
                 yield Mail(client.name, Failed(ask.ticket, "GTError", why) if why else kept)
+            case "kill":
+                yield from self._kill(client, ask.ticket, ask.argument)
             case "placement":
                 yield Mail(client.name, Answer(ask.ticket, sharding.placement(client, ask.argument)))
             case _:
                 yield Mail(client.name, Failed(ask.ticket, "GTError", f"unknown question {ask.about!r}"))
+
+    def _kill(self, client: Client, ticket: int, number: Any) -> Iterable[Mail]:
+        """End a client by its number. An administrator may end any client, a user with a key of its own that user's clients."""
+        other = next((c for c in self.tables.seen_by(client) if c.number == number), None)
+        if not client.user.administrator and not client.user.name:
+            why = "ending clients requires an administrator's key: this server has none (gt.server --config)"
+            return [Mail(client.name, Failed(ticket, "GTError", why))]
+        if other is None:
+            known = ", ".join(str(c.number) for c in self.tables.seen_by(client))
+            return [Mail(client.name, Failed(ticket, "GTError", f"no client {number!r}: the clients are {known}"))]
+        who = client.user.name or "an administrator"
+        return [Mail(client.name, Answer(ticket, other.label)), *self.end(other.name, f"ended this session: {who} asked")]
 
     def _to_workers(self, client: Client, ask: Ask, about: str, argument: Any) -> Iterable[Mail]:
         ticket, workers = next(self.tickets), self.tables.usable(client)

@@ -48,8 +48,10 @@ class Rewriter:
                 if use is FREES:
                     entry = entries.pop(ins[FIRST_RESULT], None)
                     if type(entry) is Entry:
-                        if many or (queue := queues.get(entry.solo)) is None:  # type: ignore[arg-type]  # None: no queue
+                        if many or (solo := entry.solo) is None:
                             self._free(client, ins, entry, flow)
+                        elif (queue := queues.get(solo)) is None:
+                            queues[solo] = [ins]
                         else:
                             queue.append(ins)
                     continue

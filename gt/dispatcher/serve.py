@@ -190,8 +190,12 @@ class Server:
         except ProtocolError as wrong:
             self._send(self.core.unreadable(name, wrong))
             return
-        if type(message) is Batch:
+        if type(message) is Batch:  # more than of all other messages together
             self.sources.read = bool(message.gets)
+            self._send(self.core.handle_batch(name, message))
+            if message.gets and len(self.core.tables.clients) == 1:
+                self.sources.answered()
+            return
         if type(message) not in (Hello, Join, Subscribe):
             self._send(self.core.handle(Mail(name, message)))
             return
@@ -232,6 +236,23 @@ class Server:
 
     def _send(self, mails: list[Mail]) -> None:
         gone: list[tuple[str, str]] = []
+        if self.waiting:
+            self._send_waiting()
+        for mail in mails:
+            form = type(mail.message)
+            if form is Peers and not mail.message.lost:  # when many join or leave at once, only the last list is sent
+                self.peers[mail.peer] = mail.message
+                continue
+            if mail.peer in self.peers:
+                self._send_one(Mail(mail.peer, self.peers.pop(mail.peer)), gone)
+            self._send_one(mail, gone)
+            if form is Listen and f"{mail.peer}>" in self.fds and mail.peer in self.core.tables.by_peer:
+                self._send_one(Mail(f"{mail.peer}>", mail.message), [])  # to its reporter, too: it may hang in a kernel
+        for peer, why in gone:  # its consequences come after all mail decided while the peer was connected
+            self._lose(peer, why)
+
+    def _send_waiting(self) -> None:
+        """Send the messages for which workers have room."""
         for peer, waiting in list(self.waiting.items()):
             try:
                 while waiting and self._post(peer, waiting[0]):
@@ -241,19 +262,6 @@ class Server:
             if not waiting and self.lanes.pushed(peer):
                 del self.waiting[peer]
                 self.lanes.watch_room(peer, False)
-        for mail in mails:
-            if (
-                type(mail.message) is Peers and not mail.message.lost
-            ):  # when many join or leave at once, only the last list is sent
-                self.peers[mail.peer] = mail.message
-                continue
-            if mail.peer in self.peers:
-                self._send_one(Mail(mail.peer, self.peers.pop(mail.peer)), gone)
-            self._send_one(mail, gone)
-            if type(mail.message) is Listen and f"{mail.peer}>" in self.fds and mail.peer in self.core.tables.by_peer:
-                self._send_one(Mail(f"{mail.peer}>", mail.message), [])  # to its reporter, too: it may hang in a kernel
-        for peer, why in gone:  # its consequences come after all mail decided while the peer was connected
-            self._lose(peer, why)
 
     def _send_peers(self) -> None:
         """Send the waiting Peers messages."""
@@ -265,7 +273,7 @@ class Server:
             self._lose(peer, why)
 
     def _send_one(self, mail: Mail, gone: list[tuple[str, str]]) -> None:
-        data = self._encode(mail.message)
+        data = encode(mail.message) if type(mail.message) is not Peers else self._encode(mail.message)
         try:
             if mail.peer in self.waiting:
                 self.waiting[mail.peer].append(data)
@@ -284,10 +292,8 @@ class Server:
         self.waiting[worker] = deque(messages)
         self.lanes.watch_room(worker, True)
 
-    def _encode(self, message: Any) -> bytes:
-        """Encode a message; one for several peers is encoded once."""
-        if type(message) is not Peers:
-            return encode(message)
+    def _encode(self, message: Peers) -> bytes:
+        """Encode a message for several peers once."""
         last = self.encoded[0]
         if last is None or last.workers is not message.workers or last.lost != message.lost:
             self.encoded = (message, encode(message))

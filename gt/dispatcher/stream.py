@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -120,11 +120,11 @@ class Stream:
     def _runs(self, client: Client, batch: Batch, ack: bool, forget: int, drops: tuple[int, ...], flow: Flow) -> list[Mail]:
         """The Run for each worker of a batch."""
         workers, code, kinds, gets, traces = self.tables.workers, flow.code, flow.kinds, flow.gets, flow.traces
-        busy: Iterable[int] = code
-        if gets or kinds or traces or ack:
+        busy: Collection[int] = code
+        if kinds or traces or ack or gets and gets.keys() != code.keys():
             busy = {*code, *gets, *kinds, *traces, *(client.acks.get(batch.serial, ()) if ack else ())}
         mails: list[Mail] = []
-        for w in sorted(busy):
+        for w in sorted(busy) if len(busy) > 1 else busy:
             run = Run(
                 client.name, batch.serial, tuple(kinds.get(w, ())), code.get(w, []), tuple(gets.get(w, ())), ack, forget,
                 tuple(traces.get(w, ())), drops,

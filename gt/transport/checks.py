@@ -68,7 +68,7 @@ def message(found: Any) -> None:
     """Raise if a count or size of the message is above its limit."""
     match found:
         case Batch():
-            _batch(found)
+            batch(found)
         case Ask(about=about, argument=argument):
             _name(about, "a question")
             plain(argument, "a question's argument")
@@ -97,7 +97,8 @@ def message(found: Any) -> None:
                 raise ProtocolError(f"invalid level {level}: expected 0 to {EXACT}")
 
 
-def _batch(batch: Batch) -> None:
+def batch(batch: Batch) -> None:
+    """Raise if a count or size of a batch is above its limit."""
     if batch.serial.bit_length() > 63:
         raise ProtocolError(f"invalid serial {batch.serial} of a batch: expected an integer of 64 bits")
     if len(batch.code) > CODE:

@@ -49,7 +49,11 @@ class Lane:
         if self.rest and not self.push():
             return False
         if len(message) <= PACKET:
-            return self._send(WHOLE + message)
+            try:
+                self.connection.send(WHOLE + message)
+            except BlockingIOError:
+                return False
+            return True
         first, *rest = _packets(message)
         if not self._send(first):
             return False
@@ -74,8 +78,12 @@ class Lane:
         """Send a message and wait for room, until the lane is `closed` here. A message to a peer that has ended is dropped. If
         the wait is interrupted, the message is sent before the next one."""
         try:
-            if not self.rest and len(message) <= PACKET and self._send(WHOLE + message):
-                return
+            if not self.rest and len(message) <= PACKET:
+                try:
+                    self.connection.send(WHOLE + message)
+                    return
+                except BlockingIOError:
+                    pass
             self.rest += _packets(message)
             while not self.push() and not closed():
                 room = select.poll()

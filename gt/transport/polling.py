@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import zmq
@@ -36,6 +38,7 @@ class ManyDescriptors:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self.register, self.unregister = self._epoll.register, self._epoll.unregister
+        self.look = partial(self._epoll.poll, 0, EVENTS)
 
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
         return self._epoll.poll(None if timeout is None else timeout / 1000, EVENTS)
@@ -62,6 +65,8 @@ class Sources:
             self._timed = pollable(many)
             self._timed.register(timer, select.POLLIN)
         self._polls = {self._poll, self._timed}
+        poll = self._poll  # a look without sleep: the spin's loop calls nothing of Python
+        self._look = poll.look if isinstance(poll, ManyDescriptors) else partial(poll.poll, 0)
         self._sockets: dict[int, zmq.Socket[Any]] = {}  # by their descriptors
         self._unsure: set[zmq.Socket[Any]] = set()
         self._spin, self._step = spin_seconds()
@@ -120,17 +125,28 @@ class Sources:
             return (self._timed if timed else self._poll).poll(timeout)
         began = now = time.perf_counter()
         longest = self._step if self.read else self._spin
+        look, yield_core = self._look, _yield_core
         while self._soon and now - began < longest and now > self._rest_until:
-            if polled := self._poll.poll(0):
+            if polled := look():
                 self.spins += 1
                 return polled
-            _yield_core()
+            yield_core()
             before, now = now, time.perf_counter()
             if now - before > TAKEN:
                 self._taken(now)
         polled = self._poll.poll(timeout)
         self._soon = time.perf_counter() - began < longest
         return polled
+
+    def answered(self) -> None:
+        """A message of a read was sent: if its receiver waits for this core, it goes on at once, and the rest of this process's
+        work before its next wait comes later. Only where the next wait would spin, which yields the core, too; not called
+        where there are several clients, whose messages are handled one after another."""
+        if self._soon and self.read and (now := time.perf_counter()) > self._rest_until:
+            _yield_core()
+            before, now = now, time.perf_counter()
+            if now - before > TAKEN:
+                self._taken(now)
 
     def _taken(self, now: float) -> None:
         """Another program has had this core."""
@@ -143,5 +159,4 @@ def _has_something(socket: zmq.Socket[Any]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
-def _yield_core() -> None:
-    os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
+_yield_core: Callable[[], None] = os.sched_yield if hasattr(os, "sched_yield") else partial(time.sleep, 0)

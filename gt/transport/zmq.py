@@ -146,7 +146,8 @@ class ZmqLink:
             try:
                 while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
                     self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)
-                    self.session.tell()  # show the reason while the read waits
+                    if self.session.notes:
+                        self.session.tell()  # show the reason while the read waits
             finally:
                 if self.receiving.reader_leaves(len(self.session.replies) > 1):
                     self.hand.wake()
@@ -290,7 +291,12 @@ class ZmqLink:
         if data is None:
             return False
         try:  # noqa: SIM105 (a reader waits for it, and `contextlib.suppress` is three more calls)
-            self._handle(name, decode(data), ())
+            message, replies = decode(data), self.session.replies
+            if type(message) is Value and message.place is None and self.see is None:  # `_handle` of most answers
+                replies.take(message, message.data)
+                self.receiving.received(len(replies) <= 1 or not replies.awaited())
+            else:
+                self._handle(name, message, ())
         except ProtocolError:
             pass
         return True

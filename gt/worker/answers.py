@@ -32,7 +32,9 @@ class Answers:
         streams = self.executor.streams
         asynchronous = streams is not None and streams.shared  # the worker must not wait for this client's kernels
         for get in run.gets:
-            if not asynchronous or not self._read_later(values, get):
+            if not asynchronous and values.watched is None:
+                out.append(self._read(values, get))
+            elif not asynchronous or not self._read_later(values, get):
                 if asynchronous and self.executor.turn is not None:
                     self.executor.turn.start()  # it waits for kernels that are charged already
                 out.append(self._read(values, get) if values.watched is None else self._timed_read(values, get, values.watched))
@@ -86,12 +88,18 @@ class Answers:
         try:
             return transfers.answer(self.executor.engine, self.memory, self.executor.name, client, array, get)
         except ProtocolError as wrong:
-            self.refused += 1
-            return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
+            return self._refusal(client, get, wrong)
+
+    def _refusal(self, client: str, get: Fetch, wrong: ProtocolError) -> Mail:
+        self.refused += 1
+        return Mail(client, Failed(get.ticket, "ProtocolError", str(wrong), get.id))
 
     def _read(self, values: ClientValues, get: Fetch) -> Mail:
+        executor, array = self.executor, readable(values.table.get(get.id))
         try:
-            return self._answer(values.client, readable(values.table.get(get.id)), get)
+            return transfers.answer(executor.engine, self.memory, executor.name, values.client, array, get)
+        except ProtocolError as wrong:
+            return self._refusal(values.client, get, wrong)
         except Exception as error:  # a device reports asynchronous kernel failures here
             cause = self.executor.failure("reading it", error, get.id)
             return Mail(values.client, Failed(get.ticket, cause.error, cause.text, cause.tensor))

@@ -119,12 +119,13 @@ class ClientSocket:
             return False
         return True
 
-    def send(self, mail: Mail, known: Collection[str]) -> None:
-        """Send an answer, or keep it for a client that has not attached yet."""
+    def send(self, mail: Mail, known: Collection[str]) -> bool:
+        """Send an answer, or keep it for a client that has not attached yet. Returns whether it went over a lane."""
         if mail.peer in self.attached:
-            self._post(mail)
-        elif mail.peer in known and mail.peer not in self.refused:
+            return self._post(mail)
+        if mail.peer in known and mail.peer not in self.refused:
             self._keep(mail)
+        return False
 
     def _keep(self, mail: Mail) -> None:
         """Keep an answer for a client that has not attached yet; refuse a client that stays away."""
@@ -140,10 +141,11 @@ class ClientSocket:
         self.refused.add(client)
         self.tell_refused(client, why)
 
-    def _post(self, mail: Mail) -> None:
+    def _post(self, mail: Mail) -> bool:
+        """Send an answer. Returns whether it went over a lane."""
         message = encode(mail.message)
         if not mail.frames and self.lanes.post(mail.peer, message):
-            return
+            return True
         self.sources.used(self.socket)
         try:
             self.socket.send(mail.peer.encode("latin1"), FIRST)
@@ -154,6 +156,7 @@ class ClientSocket:
             self._refuse(mail.peer, f"it does not take its answers: {QUEUE} wait for it")
         except zmq.ZMQError:
             self.attached.pop(mail.peer, None)  # the client has disconnected; the dispatcher will send its Drop
+        return False
 
     def forget(self, client: str) -> None:
         """Drop all state of a departed client."""

@@ -155,8 +155,8 @@ class ClientTurns:
                 if behind is not None:
                     sort(read(behind))
                 return False
-            if self._serve_alone(message, share) > end:
-                return True
+            if self._serve_alone(message, share) > end or message.gets:
+                return True  # (who reads waits for the answer before it sends more)
         return False
 
     def serve_short(self) -> None:

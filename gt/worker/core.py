@@ -237,7 +237,8 @@ class Worker:
         if self.parked is not None and self.executor.turn is None:
             self.backlog.append(run)
             return []
-        values = self._values(run.client)
+        if (values := self.spaces.get(run.client)) is None:
+            values = self._values(run.client)
         if run.kinds or run.traces:
             compile, say = self.units is not None, partial(self.report_program, run.client)
             self.definitions.define(values, run, self.collectives, compile, say)

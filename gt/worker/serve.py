@@ -383,8 +383,8 @@ class Shell:
                 self.dispatcher.send(mail.message)
             elif mail.peer.startswith("#"):
                 self._to_peer(int(mail.peer[1:]), mail)
-            else:
-                self.clients.send(mail, self.core.spaces)
+            elif self.clients.send(mail, self.core.spaces) and not self.turns.turn.several:
+                self.sources.answered()
 
     def _to_peer(self, index: int, mail: Mail) -> None:
         peer, hosts = self.core.collectives.peers.get(index), self.core.collectives.hosts

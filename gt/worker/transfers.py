@@ -75,18 +75,14 @@ def answer(engine: Engine, memory: Memory, worker: str, client: str, array: Any,
         return Mail(client, Failed(get.ticket, "ProtocolError", f"no tensor {get.id} on worker {worker}", get.id))
     if isinstance(array, Broken):
         return Mail(client, Failed(get.ticket, array.error, array.text, array.tensor))
-    data = _bytes(engine, array, spec_in(get.spec))
-    if data.nbytes <= INLINE:
+    spec = spec_in(get.spec)
+    if not isinstance(spec, Spec) or tuple(array.shape) != spec.shape:
+        raise ProtocolError(f"cannot read {spec}: the tensor has shape {tuple(array.shape)}")
+    data = engine.store(array, spec)
+    if (nbytes := data.nbytes) != spec.nbytes:
+        raise ProtocolError(f"cannot read {spec}: the tensor has {nbytes} bytes")
+    if nbytes <= INLINE:
         return Mail(client, Value(get.ticket, get.spec, get.start, get.whole, get.pieces, None, bytes(data)))
     place = memory.lend(client, data)
     message = Value(get.ticket, get.spec, get.start, get.whole, get.pieces, place)
     return Mail(client, message, () if place else (data,))
-
-
-def _bytes(engine: Engine, array: Any, spec: Any) -> memoryview:
-    if not isinstance(spec, Spec) or tuple(array.shape) != spec.shape:
-        raise ProtocolError(f"cannot read {spec}: the tensor has shape {tuple(array.shape)}")
-    data = engine.store(array, spec)
-    if data.nbytes != spec.nbytes:
-        raise ProtocolError(f"cannot read {spec}: the tensor has {data.nbytes} bytes")
-    return data

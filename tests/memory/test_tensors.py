@@ -273,6 +273,26 @@ def test_values_are_read_in_many_ways() -> None:
     np.testing.assert_array_equal(x.numpy(), A)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("engine", ["numpy", "pytorch"])
+def test_item_is_the_number_that_numpy_reads(dtype: DType, engine: str) -> None:
+    """Of a whole tensor and of views, which a worker may hold with gaps between their elements."""
+    with gt.testing.cluster(2, engine=engine):
+        x = gt.tensor([[-3.5, 100.0, 0.0]]).to(dtype)
+        for t in (x[:, :1].contiguous() + x[:, 2:], x.T[1], x[0, 2], x.sum().reshape(1, 1)):
+            found, want = t.item(), t.numpy().item()
+            assert type(found) is type(want) and found == want
+            assert t.tolist() == t.numpy().tolist()
+
+
+@pytest.mark.parametrize("engine", ["numpy", "pytorch"])
+def test_reads_of_conjugates_and_negated_parts_are_their_values(engine: str) -> None:
+    with gt.testing.cluster(1, engine=engine):
+        x = gt.tensor([1.0 + 2.0j, 3.0 - 4.0j])
+        assert x.conj().tolist() == [1.0 - 2.0j, 3.0 + 4.0j]
+        assert x.conj().imag.tolist() == [-2.0, 4.0] and x.conj().imag[1].item() == 4.0
+
+
 def test_values_go_to_other_libraries_by_dlpack() -> None:
     x = gt.tensor(A)
     np.testing.assert_array_equal(np.from_dlpack(x), A)

@@ -258,6 +258,31 @@ def test_a_wait_rests_for_long_only_where_its_core_is_taken_again_and_again(
     assert least <= rested / 100 <= most
 
 
+def test_a_message_of_a_read_passes_the_core_on_where_the_next_wait_would_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where waits do not spin, behind other messages, or while another program needs the core."""
+    now, yields, lasts = 100.0, 0, 1e-6
+
+    def yield_core() -> None:
+        nonlocal now, yields
+        now, yields = now + lasts, yields + 1
+
+    monkeypatch.setattr(polling, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(polling, "_yield_core", yield_core)
+    sources, seen = Sources(), []
+    for soon, read in ((False, True), (True, False), (True, True)):
+        sources._soon, sources.read = soon, read
+        sources.answered()
+        seen.append(yields)
+    assert seen == [0, 0, 1]
+    lasts = 2 * polling.TAKEN
+    sources.answered()
+    sources.answered()
+    assert yields == 2 and sources._rest_until == now + polling.FIRST_REST
+    now += 2 * polling.FIRST_REST
+    sources.answered()
+    assert yields == 3
+
+
 @pytest.mark.parametrize("wanted", ["1", "0"])
 def test_the_messages_of_one_host_go_over_lanes_unless_they_are_switched_off(processes: Processes, wanted: str) -> None:
     script = processes.script(SCRIPT, GT_LANES=wanted)

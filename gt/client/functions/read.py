@@ -80,7 +80,10 @@ def item(self: Tensor) -> Any:
     """The value of a tensor of one element, as a Python number."""
     if spec_of(self).numel != 1:
         raise ArgumentError(f"item(): expected one element, got {spec_of(self).shape}: use tolist() or numpy()")
-    return _value(self).item()
+    if self.base is not None:
+        return _value(self).item()
+    handle = self.handle
+    return handle.session.read_number(handle.id, handle.spec)
 
 
 @method

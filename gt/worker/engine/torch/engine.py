@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
+from ctypes import string_at
 from functools import partial
 from typing import Any, cast
 from weakref import WeakSet
@@ -54,6 +55,7 @@ def _at_precision(run: Callable[..., Any], precision: str, *operands: Any) -> An
 
 LARGE = 1 << 20  # bytes that are copied by all threads
 STAGED = 1 << 16  # bytes up to which CUDA takes a copy of pageable memory at once, so that it need not be waited for
+COMPLEX = 3  # rank of complex dtypes, whose conjugates may be views
 SMALL = 1 << 12  # bytes up to which NumPy copies in less time than PyTorch starts to
 
 
@@ -205,7 +207,9 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
-        if spec.nbytes <= SMALL and array.is_cpu and spec.dtype is not bfloat16:
+        if (nbytes := spec.nbytes) <= SMALL and array.is_cpu and spec.dtype is not bfloat16:
+            if array.is_contiguous() and array.nbytes == nbytes and spec.dtype.rank < COMPLEX and not array.is_neg():
+                return memoryview(string_at(array.data_ptr(), nbytes))  # without an array of NumPy, which takes 3 us more
             return memoryview(array.numpy().tobytes())
         host = array if self.at.type == "cpu" else self._downloaded(array)
         if spec.dtype is bfloat16:  # NumPy has no bfloat16
