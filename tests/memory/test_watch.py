@@ -233,8 +233,8 @@ class TimedWorker:
     def values(self, client: str) -> ClientValues:
         values = self.core._values(client)
         values.kinds[7] = TRACE, None, SimpleNamespace(
-            tensor_positions=(), specs=(), limits=None, large=False, dies=(), results=(), title="work", run=self._work,
-            ops={}, ways={}, stats=dict,
+            tensor_positions=(), specs=(), compared=(), checked=(lambda ins: (), ()), ends=lambda ins: (), limits=None,
+            large=False, dies=(), results=(), title="work", run=self._work, ops={}, ways={}, stats=dict,
         )  # fmt: skip
         return values
 
