@@ -34,7 +34,7 @@ STATIONS = (
     Station("worker", "executed", "gt/worker/executor.py", "execute"),
     Station("worker", "collectives", "gt/worker/executor.py", "_collective"),
     Station("worker", "the read is answered", "gt/worker/transfers.py", "answer"),
-    Station("client", "the value arrives", "gt/client/session.py", "_value"),
+    Station("client", "the value arrives", "gt/client/incoming.py", "_value"),
 )
 
 

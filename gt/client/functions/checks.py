@@ -15,7 +15,7 @@ from gt.client.grad_mode import no_grad
 from gt.client.handle import Handle
 from gt.client.here import here
 from gt.client.host_copies import applied, chain_of_ops
-from gt.client.replies import Reply
+from gt.client.replies import Reply, as_numpy
 from gt.client.session import Session
 from gt.client.user_lines import line_of, origin
 from gt.client.views import raw_handle, stale
@@ -71,7 +71,7 @@ class Question:
         self.checks.answered += len(self.asked)
         if self.reply.error is not None:
             return
-        for (code, at, text), holds in zip(self.asked, self.reply.value.view(np.bool_).reshape(-1)):
+        for (code, at, text), holds in zip(self.asked, as_numpy(self.reply.value, self.value.spec).reshape(-1)):
             if not holds:
                 raise ArgumentError(f"{text}\n\nasked for at\n  {line_of((code, at))}")
 
