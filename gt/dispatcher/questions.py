@@ -100,6 +100,7 @@ class Questions:
             "moved": self.tables.moved,
             "lane_messages": self.tables.lane_messages,
             "trims": self.tables.trims,
+            "short_slices": self.tables.short_slices,
         }
         yield Mail(client.name, Answer(question.ticket, {"workers": shown, "dispatcher": own}))
 

@@ -24,6 +24,7 @@ from gt.transport.lanes import Lane
 from gt.transport.messages import LIMIT, Batch, Bye, Hello, Join, Mail, Peers, Welcome, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.reporting import INTERVALS
+from gt.transport.short_slices import take_short_slices
 from gt.transport.sockets import FIRST, LAST, open_socket
 
 QUEUE = 1 << 16  # most messages queued for one peer
@@ -70,6 +71,7 @@ class Server:
         self.tick_at = 0.0  # when to look next for clients that wait for a worker, or a worker for them
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        self.core.tables.short_slices = take_short_slices()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self.sources.add(self.router)

@@ -272,6 +272,7 @@ class Tables:
     dropped: int = 0  # messages that could not be decoded or were refused
     lane_messages: int = 0  # messages of clients that came over lanes
     trims: int = 0  # returns of free memory to the system
+    short_slices: bool = False  # the system wakes the dispatcher before the end of another program's time slice
 
     @property
     def many(self) -> bool:

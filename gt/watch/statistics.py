@@ -115,6 +115,7 @@ DISPATCHER: Described = {
     "moved": "tensors that were passed on so",
     "lane_messages": "messages of clients that came over lanes, past ZMQ",
     "trims": "how often free memory was returned to the system, when peers had left and none had sent anything for a second",
+    "short_slices": "whether Linux wakes it on a busy core before the end of the other program's time slice (6.12 and later)",
 }
 CLIENTS: Described = {
     "number": "the client's number, for `gt kill`",
