@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from gt.ops import TABLE, Row, infer
-from gt.spec import Spec, bfloat16, float16, float32
+from gt.spec import Spec, bfloat16, bool_, float16, float32
 from gt.worker.engine.choose import make as engine_for
+from gt.worker.engine.torch import training
+from gt.worker.engine.torch.dtypes import TORCH
 from tests.ops import samples
 from tests.ops.samples import ROWS, Sample, assert_close, assert_same, several
 from tests.ops.test_kernels import run_numpy
@@ -53,5 +55,30 @@ def test_fused_attention_gives_numpy_s_results(dtype, lengths, heads, causal):
     kind = infer(row, (q, q, k, k, q, forward.kind.outs[1], float), (causal,))
     g = samples.draw(q, np.random.default_rng(2))
     backward = Sample(kind, [g, *forward.operands[:3], *want, 0.2])
+    for a, b, spec in zip(run_gpu(backward), run_numpy(backward), kind.outs):
+        assert_close(a, b, spec, backward.id, (5e-2, 5e-2) if dtype.size == 2 else (1e-4, 1e-4))
+
+
+MASKS = [(2, 1, 1, 64), (2, 4, 33, 64), (33, 64), (64,), (2, 1, 1, 61), (33, 1), (2, 4, 33, 61)]
+
+
+@pytest.mark.parametrize("shape", MASKS, ids=str)
+@pytest.mark.parametrize("of", [float32, float16, bfloat16, bool_], ids=lambda d: d.name)
+def test_masked_attention_is_fused_and_gives_numpy_s_results(of, shape):
+    """Queries whose keys are all masked give zeros."""
+    dtype, rng = float32 if of is bool_ else of, np.random.default_rng(3)
+    keys = 61 if shape[-1] == 61 else 64
+    q, k, m = Spec((2, 4, 33, 32), dtype), Spec((2, 4, keys, 32), dtype), Spec(shape, of)
+    forward = samples.make(TABLE["attention"], (q, k, k, 0.2, m), {"causal": False})
+    kept = rng.random(shape) < 0.7
+    kept[(0,) * (len(shape) - 1)] = len(shape) == 1  # the first row, or the first sample
+    mask = kept if of is bool_ else np.where(kept, rng.standard_normal(shape), -np.inf).astype(forward.operands[4].dtype)
+    forward = Sample(forward.kind, [*forward.operands[:4], mask])
+    assert training._fused(*(torch.empty(s.shape, dtype=TORCH[dtype], device="cuda") for s in (q, k, k)), (mask,), False)
+    want = run_numpy(forward)
+    for a, b, spec in zip(run_gpu(forward), want, forward.kind.outs):
+        assert_close(a, b, spec, forward.id, (2e-2, 2e-2) if dtype.size == 2 else (1e-4, 1e-4))
+    kind = infer(TABLE["attention_grad"], (q, q, k, k, q, forward.kind.outs[1], float, m), (False,))
+    backward = Sample(kind, [samples.draw(q, rng), *forward.operands[:3], *want, 0.2, mask])
     for a, b, spec in zip(run_gpu(backward), run_numpy(backward), kind.outs):
         assert_close(a, b, spec, backward.id, (5e-2, 5e-2) if dtype.size == 2 else (1e-4, 1e-4))

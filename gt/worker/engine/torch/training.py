@@ -14,6 +14,7 @@ Array = torch.Tensor
 NUMBERS = (float, int, bool)  # asked first, as PyTorch answers isinstance slowly
 FUSED = (torch.float32, torch.float64)  # dtypes in which the fused step computes
 FUSED_ON = ("cpu", "cuda")
+ALIGNED = 16  # elements: where rows of a mask begin
 
 
 def _repeated(q: Array, k: Array) -> Array:
@@ -22,13 +23,16 @@ def _repeated(q: Array, k: Array) -> Array:
 
 
 def _bias(q: Array, k: Array, mask: tuple[Array, ...]) -> Array | None:
-    """The mask as an additive bias with four axes."""
+    """The mask as an additive bias with four axes. A GPU's kernel requires rows that begin at multiples of 16 elements."""
     if not mask:
         return None
-    m = mask[0]
+    m, keys = mask[0], k.shape[-2]
     if m.dtype is torch.bool:
         m = torch.zeros(m.shape, dtype=q.dtype, device=q.device).masked_fill_(~m, float("-inf"))
-    return _packed(m).expand(*q.shape[:-1], k.shape[-2])
+    m = m.expand(*m.shape[:-1], keys)
+    if m.is_cuda and any(begin % ALIGNED for begin in (keys, m.storage_offset(), *m.stride()[:-1])):
+        m = torch.nn.functional.pad(m, (0, -keys % ALIGNED))[..., :keys]
+    return _packed(m).expand(*q.shape[:-1], keys)
 
 
 def _packed(a: Array) -> Array:
@@ -42,8 +46,9 @@ def _fused(q: Array, k: Array, v: Array, mask: tuple[Array, ...], causal: bool) 
         return ""
     if q.device.type == "cpu":
         return "cpu"
-    whole = q.shape[-1] * q.dtype.itemsize % 16 == 0 and not mask
-    if whole and q.dtype.itemsize == 2 and q.shape[-1] <= 256 and (q.shape[-2] == k.shape[-2] or not causal):
+    whole = q.shape[-1] * q.dtype.itemsize % 16 == 0
+    fits = q.dtype.itemsize == 2 and q.shape[-1] <= 256 and (q.shape[-2] == k.shape[-2] or not causal)
+    if whole and fits and not mask:
         return "flash"
     return "efficient" if whole and q.dtype is not torch.float64 else ""
 
@@ -54,7 +59,7 @@ def _run_fused(name: str, q: Array, k: Array, v: Array, bias: Array | None, caus
         return run(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
     if name == "flash":
         return tuple(aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[:2])
-    y, lse, _, _ = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+    y, lse, _, _ = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, 0.0, causal, scale=scale)
     return y, lse[..., : q.shape[-2]]
 
 
@@ -73,7 +78,7 @@ def _run_fused_grad(
         lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=float("inf"))  # the kernel reads 32 at a time
     g, q, k, v, y = (a.transpose(1, 2) for a in (g, q, k, v, y))  # heads inside rows
     found = aten._efficient_attention_backward(
-        g, q, k, v, None, y.contiguous(), None, None, q.shape[1], k.shape[1], lse, 0.0, none, none, int(causal), False,
+        g, q, k, v, bias, y.contiguous(), None, None, q.shape[1], k.shape[1], lse, 0.0, none, none, int(causal), False,
         scale=scale, shared_storage_dqdkdv=q.shape == k.shape,
     )  # fmt: skip
     return tuple(a.transpose(1, 2) for a in found[:3])
