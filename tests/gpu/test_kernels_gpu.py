@@ -82,3 +82,13 @@ def test_masked_attention_is_fused_and_gives_numpy_s_results(of, shape):
     backward = Sample(kind, [samples.draw(q, rng), *forward.operands[:3], *want, 0.2, mask])
     for a, b, spec in zip(run_gpu(backward), run_numpy(backward), kind.outs):
         assert_close(a, b, spec, backward.id, (5e-2, 5e-2) if dtype.size == 2 else (1e-4, 1e-4))
+
+
+@pytest.mark.parametrize("shape", [(2048, 1536), (8, 256, 1152), (4160, 1024), (3, 7), (5000, 3), (64, 65, 256)], ids=str)
+def test_the_gradient_of_a_bias_is_the_sum_over_rows(shape):
+    g = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    kind = infer(TABLE["linear_bias_grad"], (Spec(shape, float32),), ())
+    found = ENGINE.kernel(kind)(torch.from_numpy(g).cuda()).cpu().numpy()
+    theirs = torch.from_numpy(g).cuda().flatten(0, -2).sum(0).cpu().numpy()
+    want = g.reshape(-1, shape[-1]).sum(0, dtype=np.float64)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=max(1e-4, 4 * float(np.abs(theirs - want).max())))

@@ -32,6 +32,8 @@ NUMBERS = {"add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod
 
 
 SMALL = 1 << 20  # elements up to which the launch and choice of a kernel matter more than its memory traffic
+SUMMED = 1 << 25  # elements up to which a product with ones is the faster sum over rows, where there are many,
+MANY = 512
 
 
 def _linear(x: Array, w: Array, *bias: Array) -> Array:
@@ -44,10 +46,12 @@ def _linear(x: Array, w: Array, *bias: Array) -> Array:
 
 
 def _bias_grad(g: Array) -> Array:
-    """The sum over rows; in float32 on a GPU as a product with ones, as a narrow sum takes 7.6 us there against 2.9."""
-    if g.is_cuda and g.dtype is torch.float32 and g.ndim > 1 and g.numel() <= SMALL:
+    """The sum over rows; in float32 on a GPU as a product with ones: on an H200 that takes 4.2 us with them for 2048 x 384
+    (the sum 7.8), 5.4 for 2048 x 1536 (9.0), 35 for 8192 x 4096 (45), but 5.5 for 128 x 32768 (4.7)."""
+    if g.is_cuda and g.dtype is torch.float32 and g.ndim > 1 and g.numel():
         rows = g.flatten(0, -2)
-        return torch.mv(rows.t(), rows.new_ones(rows.shape[0]))
+        if g.numel() <= (SUMMED if len(rows) >= MANY else SMALL):
+            return torch.mv(rows.t(), rows.new_ones(len(rows)))
     return g.sum(dim=tuple(range(g.ndim - 1))) if g.ndim > 1 else g
 
 
