@@ -193,16 +193,82 @@ def _grads(g: Spec, a: Spec, *rest: Spec, ndim: int, bias: bool = False, saved: 
 ROWS, FEATURES = Spec((4, 1), float32), Spec((3,), float32)
 SAVED = Values(ROWS, 0.5, 2.0)
 
-op("layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, saved=2, keep="inputs saved",
-   grad=_layer_norm_pull,
+op("layer_norm", of_sum="add_layer_norm", autocast="high", shape=_last("layer_norm", 2), shard=_outer, saved=2,
+   keep="inputs saved", grad=_layer_norm_pull,
    tries=(((X, 1e-5, FEATURES, FEATURES), {"ndim": 1}), ((X, 1e-5, FEATURES), {"ndim": 1}),
           ((IMAGE, 1e-5), {"ndim": 2})),
    kernel=_layer_norm, lower=_lower_layer_norm)  # fmt: skip
-op("layer_norm_grad", shape=_grads, shard=_outer_grad,
+op("layer_norm_grad", plus="add_layer_norm_grad", shape=_grads, shard=_outer_grad,
    tries=(((X, X, ROWS, SAVED, FEATURES), {"ndim": 1, "bias": True}), ((X, X, ROWS, SAVED), {"ndim": 1, "bias": False}),
           ((X, X, ROWS, SAVED, FEATURES), {"ndim": 1, "bias": False}),
           ((X16, X16, ROWS, SAVED, Spec((3,), bfloat16)), {"ndim": 1, "bias": True})),
    kernel=_layer_norm_grad, lower=_lower_layer_norm_grad)  # fmt: skip
+
+
+def _not_narrow(a: Spec) -> None:
+    """A sum of 16 bits is rounded before its norm is computed, which a fused kernel does not do."""
+    if a.dtype.size == 2:
+        raise TypeError(f"add_layer_norm: expected floats of 32 or 64 bits, got {a.dtype.name}")
+
+
+def _of_sum(a: Spec, b: Spec, eps: type, *parts: Spec, ndim: int) -> tuple[Spec, ...]:
+    paired(a, b)
+    _not_narrow(a)
+    return (a, *_last("add_layer_norm", 2)(a, eps, *parts, ndim=ndim))
+
+
+def _add_layer_norm(xp, a, b, eps, *parts, ndim):
+    total = a + b
+    return total, *_layer_norm(xp, total, eps, *parts, ndim=ndim)
+
+
+def _lower_add_layer_norm(a, b, eps, *parts, ndim):
+    total = a + b
+    return total, *_lower_layer_norm(total, eps, *parts, ndim=ndim)
+
+
+def _outer_sum(kind: Kind) -> list[Rule]:
+    rest = (REPLICATE,) * (len(kind.ins) - 2)
+    return [((Shard(i), Shard(i), *rest), (Shard(i),) * len(kind.outs))
+            for i in range(kind.outs[0].ndim - kind.settings["ndim"])]  # fmt: skip
+
+
+def _grads_of_sum(other: Spec, g: Spec, *rest: Spec, ndim: int, bias: bool) -> tuple[Spec, ...]:
+    paired(other, g)
+    _not_narrow(g)
+    return _grads(g, *rest, ndim=ndim, bias=bias)
+
+
+def _added(of_norm, other, *operands, **settings):
+    found = of_norm(*operands, **settings)
+    first, *rest = found if isinstance(found, tuple) else (found,)
+    return (other + first, *rest) if rest else other + first
+
+
+def _add_layer_norm_grad(xp, other, g, a, mean, rstd, *weight, ndim, bias):
+    return _added(partial(_layer_norm_grad, xp), other, g, a, mean, rstd, *weight, ndim=ndim, bias=bias)
+
+
+def _lower_add_layer_norm_grad(other, g, a, mean, rstd, *weight, ndim, bias):
+    return _added(_lower_layer_norm_grad, other, g, a, mean, rstd, *weight, ndim=ndim, bias=bias)
+
+
+def _add_layer_norm_pull(gs, ys, ins, ndim):
+    _, _, _, *parts = ins
+    found = gs[0].op("add_layer_norm_grad", gs[1], ys[0], *ys[2:], *parts[:1], ndim=ndim, bias=len(parts) > 1)
+    found = found if isinstance(found, tuple) else (found,)
+    return [found[0], found[0], None, *found[1:]]
+
+
+op("add_layer_norm", autocast="high", shape=_of_sum, shard=_outer_sum, saved=2, keep="rest outputs",
+   grad=_add_layer_norm_pull,
+   tries=(((X, X, 1e-5, FEATURES, FEATURES), {"ndim": 1}), ((X, X, 1e-5, FEATURES), {"ndim": 1}),
+          ((IMAGE, IMAGE, 1e-5), {"ndim": 2})),
+   kernel=_add_layer_norm, lower=_lower_add_layer_norm)  # fmt: skip
+op("add_layer_norm_grad", shape=_grads_of_sum, shard=_outer_grad,
+   tries=(((X, X, X, ROWS, SAVED, FEATURES), {"ndim": 1, "bias": True}),
+          ((X, X, X, ROWS, SAVED), {"ndim": 1, "bias": False})),
+   kernel=_add_layer_norm_grad, lower=_lower_add_layer_norm_grad)  # fmt: skip
 
 
 def _rms_norm(xp, a, eps, *weight, ndim):

@@ -110,6 +110,8 @@ class Row:
     autocast: str = ""  # under autocast its floats become "low" (the requested dtype) or "high" (float32)
     adds: bool = False  # it is the sum of its two operands
     piece: PieceWrite | None = None
+    of_sum: str = ""  # the row that takes two tensors, whose sum is its first operand here, and returns that before its results
+    plus: str = ""  # the row that takes another tensor before its operands, and adds it to its first result
     images: str = ""  # of (batch, channels, height, width): its fast kernels want the channels "last", or "first"
     blas: bool = False  # a matrix product that one call of BLAS computes
     products: bool = False  # it multiplies matrices, float32 ones in the precision of `gt.set_float32_matmul_precision`

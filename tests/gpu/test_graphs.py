@@ -16,6 +16,7 @@ from gt.client.scope import HERE
 from gt.nn import SGD, Linear
 from gt.testing import cluster
 from gt.worker.engine.torch.cuda_graph import Graph
+from gt.worker.engine.torch.graph_function import graph_kernels
 from gt.worker.engine.torch.recordings import capture
 
 pytestmark = pytest.mark.gpu
@@ -174,6 +175,45 @@ def test_attention_on_the_gpu_is_pytorchs() -> None:
     (z * z).sum().backward()
     for a, b in zip(found, [z.detach(), *(t.grad for t in theirs)]):
         np.testing.assert_allclose(a, b.cpu().numpy(), rtol=2e-3, atol=2e-4)
+
+
+def residuals(steps: int, replay: bool) -> tuple[list[float], dict]:
+    """A network with residual connections and norms: its losses, and statistics."""
+    with cluster(1, "pytorch") as c:
+        if not replay:
+            HERE.scope.session.tracer = None
+        gt.manual_seed(0)
+        parts = [(gt.nn.LayerNorm(256), Linear(256, 256)) for _ in range(3)]
+        optimizer = gt.optim.AdamW([p for pair in parts for part in pair for p in part.parameters()], lr=0.01)
+        data = np.random.default_rng(0).standard_normal((steps, 512, 256)).astype(np.float32)
+        losses = []
+        for i in range(steps):
+            x = gt.from_numpy(data[i])
+            for norm, linear in parts:
+                x = x + gt.nn.functional.gelu(linear(norm(x)))
+            loss = (x * x).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss)
+        read = [loss.item() for loss in losses]
+        return read, c.workers[0].stats()["traces"]
+
+
+def test_norms_of_residual_sums_in_graphs_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused: set[str] = set()
+
+    def noted(kind: Any) -> Any:
+        fused.update((kind.row.name,) if (found := kernel(kind)) is not None else ())
+        return found
+
+    kernel = graph_kernels.kernel
+    monkeypatch.setattr(graph_kernels, "kernel", noted)
+    mine, stats = residuals(30, True)
+    want, _ = residuals(30, False)
+    assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
+    assert fused == {"layer_norm_grad", "add_layer_norm", "add_layer_norm_grad", "gelu"}
+    np.testing.assert_allclose(mine, want, rtol=2e-4)
 
 
 @pytest.mark.parametrize("shape", [(6, 5, 4, 3), (6, 5, 7), (4, 3, 2, 5, 3)], ids=str)

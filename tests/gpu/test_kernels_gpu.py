@@ -11,8 +11,9 @@ import torch
 from gt.ops import TABLE, Row, infer
 from gt.spec import Spec, bfloat16, bool_, float16, float32
 from gt.worker.engine.choose import make as engine_for
-from gt.worker.engine.torch import training
+from gt.worker.engine.torch import layers, training
 from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.graph_function import graph_kernels
 from tests.ops import samples
 from tests.ops.samples import ROWS, Sample, assert_close, assert_same, several
 from tests.ops.test_kernels import run_numpy
@@ -92,3 +93,38 @@ def test_the_gradient_of_a_bias_is_the_sum_over_rows(shape):
     theirs = torch.from_numpy(g).cuda().flatten(0, -2).sum(0).cpu().numpy()
     want = g.reshape(-1, shape[-1]).sum(0, dtype=np.float64)
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=max(1e-4, 4 * float(np.abs(theirs - want).max())))
+
+
+NORMS = [((300, 384), 1), ((7, 33, 400), 1), ((64, 40, 33), 2), ((70000, 1), 1), ((17, 4096), 1)]
+
+
+@pytest.mark.parametrize("shape, ndim", NORMS, ids=str)
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=lambda d: d.name)
+def test_graph_kernels_of_norms_give_pytorch_s_results(shape, ndim, dtype):
+    a, b, g = torch.randn(3, *shape, dtype=TORCH[dtype], device="cuda")
+    w, bias = torch.randn(2, *shape[len(shape) - ndim :], dtype=TORCH[dtype], device="cuda")
+    narrow = dtype.size == 2
+    close = {"rtol": 3e-2, "atol": 3e-2} if narrow else {"rtol": 1e-4, "atol": 1e-4}
+    total, y, mean, rstd = layers.add_layer_norm(a, b, 1e-5, w, bias, ndim=ndim)
+    if not narrow:
+        kind = infer(TABLE["add_layer_norm"], (*[Spec(shape, dtype)] * 2, float, *[Spec(w.shape, dtype)] * 2), (ndim,))
+        found = graph_kernels.kernel(kind)(a, b, 1e-5, w, bias)
+        for x, right in zip(found, (total, y, mean, rstd), strict=True):
+            torch.testing.assert_close(x, right, **close)
+    want = layers.layer_norm_grad(*(x.double() for x in (g, total, mean, rstd, w)), ndim=ndim, bias=True)
+    for other in (None, b):
+        found = graph_kernels.add_layer_norm_grad(other, g, total, mean, rstd, w, ndim=ndim, bias=True)
+        torch.testing.assert_close(found[0].double(), want[0] + (0 if other is None else other.double()), **close)
+        for x, right in zip(found[1:], want[1:], strict=True):
+            torch.testing.assert_close(x.double(), right, rtol=close["rtol"], atol=10 * close["atol"])
+
+
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=lambda d: d.name)
+def test_graph_kernels_of_gelu_give_pytorch_s_results(dtype):
+    a = torch.randn(3001, dtype=TORCH[dtype], device="cuda") * 4
+    a[:4] = torch.tensor([-torch.inf, torch.inf, torch.nan, -3e4])
+    kind = infer(TABLE["gelu"], (Spec((3001,), dtype),), (False,))
+    found, want = graph_kernels.kernel(kind)(a), torch.nn.functional.gelu(a.clamp(min=-1e4))
+    close = {"rtol": 1e-2, "atol": 1e-2} if dtype.size == 2 else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(found, want, equal_nan=True, **close)
+    assert found[0] == 0

@@ -65,6 +65,10 @@ def _layer_norm(a: Any, eps: float, *parts: Any, ndim: int) -> Any:
     return F.layer_norm(a, a.shape[-ndim:], *_norm_parts(parts), eps)
 
 
+def _add_layer_norm(a: Any, b: Any, eps: float, *parts: Any, ndim: int) -> Any:
+    return a + b, _layer_norm(a + b, eps, *parts, ndim=ndim)
+
+
 def _batch_norm_train(a: Any, eps: float, *parts: Any) -> Any:
     return F.batch_norm(a, None, None, *_norm_parts(parts), True, 0.1, eps)
 
@@ -355,6 +359,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "softmax": lambda a, *, axis: F.softmax(a, axis),
     "log_softmax": lambda a, *, axis: F.log_softmax(a, axis),
     "layer_norm": _layer_norm,
+    "add_layer_norm": _add_layer_norm,
     "rms_norm": lambda a, eps, *w, ndim: F.rms_norm(a, a.shape[-ndim:], *w, eps=eps),
     "group_norm": lambda a, eps, *parts, groups: F.group_norm(a, groups, *_norm_parts(parts), eps),
     "batch_norm_train": _batch_norm_train,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 
+from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.program import Program
 from gt.worker.engine.torch.dtypes import TORCH
@@ -24,8 +26,11 @@ from gt.worker.programs.passes.fuse_lists import fuse_lists
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.joined_pieces import join_pieces
 from gt.worker.programs.passes.side_stream import off_critical_path
+from gt.worker.programs.passes.sums_in_norms import fuse_sums
 from gt.worker.programs.passes.sums_of_pieces import write_pieces
 from gt.worker.programs.passes.unused import without_unused
+
+graph_kernels = LazyImport("gt.worker.engine.torch.graph_kernels")  # imports Triton
 
 
 def capturable(
@@ -50,6 +55,9 @@ def capturable(
     over = {ins.number: engine.writing(ins.kind) for ins in program.instructions if ins.in_place}
     side, marks = None, NONE
     if engine.at.type == "cuda":
+        program = stage("sums in norms", fuse_sums(program, lambda kind: own_kernel(kind) is not None))
+        own = {ins.number: own_kernel(ins.kind) for ins in program.instructions if not (ins.parts or ins.holes or ins.in_place)}
+        kernels |= {n: run for n, run in own.items() if run is not None}
         if images_last(program, engine.at):
             kernels |= {n: on_images(kernels[n]) for n, kind in program.kinds.items() if kind.row.images}
         program = stage("lists fused", fuse_lists(program, alike))
@@ -69,6 +77,11 @@ def tensor_kernels(program: Program, kinds: dict[int, Any], engine: Any, in_plac
         if number in open_ and not takes_tensors:
             kernels[number] = _cast(engine.generic(ready.kind), ready.kind)
     return kernels
+
+
+def own_kernel(kind: Kind) -> Callable[..., Any] | None:
+    """The kernel that graphs alone have for a kind; None without Triton."""
+    return None if importlib.util.find_spec("triton") is None else graph_kernels.kernel(kind)
 
 
 def where_it_lies(kind: Kind) -> Callable[..., Any] | None:

@@ -368,6 +368,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "log_softmax_grad": lambda g, y, *, axis: aten._log_softmax_backward_data(g, y, axis, y.dtype),
     "layer_norm": layers.layer_norm,
     "layer_norm_grad": layers.layer_norm_grad,
+    "add_layer_norm": layers.add_layer_norm,
+    "add_layer_norm_grad": layers.add_layer_norm_grad,
     "rms_norm": layers.rms_norm,
     "rms_norm_grad": layers.rms_norm_grad,
     "group_norm": layers.group_norm,

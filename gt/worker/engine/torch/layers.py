@@ -69,6 +69,16 @@ def layer_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array
     ), weight)  # fmt: skip
 
 
+def add_layer_norm(a: Array, b: Array, eps: float, *parts: Array, ndim: int) -> tuple[Array, ...]:
+    total = a + b
+    return total, *layer_norm(total, eps, *parts, ndim=ndim)
+
+
+def add_layer_norm_grad(other: Array, *operands: Array, ndim: int, bias: bool) -> Any:
+    found = layer_norm_grad(*operands, ndim=ndim, bias=bias)
+    return (other + found[0], *found[1:]) if isinstance(found, tuple) else other + found
+
+
 # PyTorch before 2.9 has another op by this name, or none.
 _fused: Any = getattr(torch.ops.aten, "_fused_rms_norm", None)
 FUSED_RMS_NORM = _fused is not None and len(_fused.default._schema.returns) == 2
