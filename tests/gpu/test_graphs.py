@@ -177,6 +177,37 @@ def test_attention_on_the_gpu_is_pytorchs() -> None:
         np.testing.assert_allclose(a, b.cpu().numpy(), rtol=2e-3, atol=2e-4)
 
 
+def averaged(steps: int, replay: bool) -> tuple[list[np.ndarray], dict]:
+    """Parameters, and their running average, of a network with attention whose keys are masked."""
+    with cluster(1, "pytorch") as c:
+        if not replay:
+            HERE.scope.session.tracer = None
+        gt.manual_seed(0)
+        layer, averages = gt.nn.TransformerEncoderLayer(32, 2, 64, 0.0, "gelu", batch_first=True), []
+        averages += [p.detach().clone() for p in layer.parameters()]
+        optimizer = gt.optim.SGD(layer.parameters(), lr=0.05)
+        rng = np.random.default_rng(0)
+        for _ in range(steps):
+            x = gt.from_numpy(rng.standard_normal((4, 20, 32)).astype(np.float32))
+            hidden = gt.from_numpy(np.arange(20) >= rng.integers(10, 21, (4, 1)))
+            loss = (layer(x, src_key_padding_mask=hidden) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            with gt.no_grad():
+                for a, p in zip(averages, layer.parameters()):
+                    a.mul_(0.9).add_(p, alpha=0.1)
+        return [a.detach().numpy() for a in (*averages, *layer.parameters())], c.workers[0].stats()["traces"]
+
+
+def test_masked_attention_and_running_averages_in_graphs_give_the_same_numbers() -> None:
+    mine, stats = averaged(30, True)
+    want, _ = averaged(30, False)
+    assert stats["compiled_calls"] >= 10 and stats.get("fallbacks", 0) == 0, stats
+    for a, b in zip(mine, want):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
 def residuals(steps: int, replay: bool) -> tuple[list[float], dict]:
     """A network with residual connections and norms: its losses, and statistics."""
     with cluster(1, "pytorch") as c:

@@ -72,6 +72,17 @@ def test_pieces_of_several_indices_need_no_other_shape() -> None:
     same(after, before)
 
 
+def test_other_forms_of_pieces_are_concatenated_if_nobody_else_uses_what_they_are_of() -> None:
+    forms = [made(10 + i, 1 + i) for i in range(3)], [made(15 + i, 10 + i, op="reshape") for i in range(3)]
+    pieces = [piece(20 + i, 15 + i, (i, 0)) for i in range(3)]
+    body = [*forms[0], *forms[1], *pieces, plus(30, 20, 21), plus(31, 22, 30)]
+    after = join_pieces(program(3, body, (31,)))
+    assert names(after)[-1] == "cat"
+    same(after, program(3, body, (31,)))
+    other = program(3, body, (31, 11))
+    assert join_pieces(other) is other
+
+
 PIECES = [piece(20 + i, 10 + i, (i, 0)) for i in range(3)]
 SUMS = [plus(30, 20, 21), plus(31, 22, 30)]
 

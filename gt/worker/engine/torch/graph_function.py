@@ -25,6 +25,7 @@ from gt.worker.programs.passes.early_collectives import early_collectives
 from gt.worker.programs.passes.fuse_lists import fuse_lists
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.joined_pieces import join_pieces
+from gt.worker.programs.passes.lists_in_a_row import in_a_row
 from gt.worker.programs.passes.side_stream import off_critical_path
 from gt.worker.programs.passes.sums_in_norms import fuse_sums
 from gt.worker.programs.passes.sums_of_pieces import write_pieces
@@ -60,6 +61,7 @@ def capturable(
         kernels |= {n: run for n, run in own.items() if run is not None}
         if images_last(program, engine.at):
             kernels |= {n: on_images(kernels[n]) for n, kind in program.kinds.items() if kind.row.images}
+        program = stage("lists in a row", in_a_row(program, alike))
         program = stage("lists fused", fuse_lists(program, alike))
         program = stage("on two streams", off_critical_path(early_collectives(program)))
         side = SideStream(engine.streams.pair()[1], torch.cuda.Stream(engine.at) if collectives else None)

@@ -42,6 +42,10 @@ def sums(calls: list[tuple]) -> list[tuple[Array]]:
     return [(x,) for x in torch._foreach_add([c[0] for c in calls], calls[0][1])]
 
 
+def scaled_sums(calls: list[tuple]) -> list[tuple[Array]]:
+    return [(x,) for x in torch._foreach_add([c[0] for c in calls], [c[1] for c in calls], alpha=calls[0][2])]
+
+
 def lerps(calls: list[tuple]) -> list[tuple[Array]]:
     return [(x,) for x in torch._foreach_lerp([c[0] for c in calls], [c[1] for c in calls], calls[0][2])]
 
@@ -57,6 +61,7 @@ def _is_sum(kind: Kind) -> bool:
 
 
 def _is_lerp(kind: Kind) -> bool:
+    """Whether it takes two tensors alike and a number."""
     a, b, weight = kind.ins
     return _is_alone(kind, a) and a == b and weight is float and a.dtype.name in FLOATS
 
@@ -69,7 +74,7 @@ def _is_alone(kind: Kind, a: Any) -> bool:
 # Kernels for many instructions with the same numbers, as the norms of all gradients, their scaling and running statistics are.
 LISTED: dict[str, OfMany] = {
     "norm": OfMany(norms, _is_norm_of_all), "mul": OfMany(products, _is_scaling), "add": OfMany(sums, _is_sum),
-    "lerp": OfMany(lerps, _is_lerp),
+    "lerp": OfMany(lerps, _is_lerp), "add_scaled": OfMany(scaled_sums, _is_lerp),
 }  # fmt: skip
 
 

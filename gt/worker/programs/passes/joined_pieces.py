@@ -22,7 +22,8 @@ class PieceSum(NamedTuple):
 
 def join_pieces(program: Program) -> Program:
     """Replace sums of pieces that nobody else uses and that are a whole tensor, along one axis. The pieces are results of ops
-    that are no views, so that a kernel may leave them where they lie: no other value of the program has that memory."""
+    that are no views, or other forms of such that nobody else uses, so that a kernel may leave them where they lie: no other
+    value of the program has that memory."""
     uses = Counter(v for ins in program.instructions for v in ins.values)
     uses.update(program.results)
     body: list[Instruction | None] = list(program.instructions)
@@ -39,13 +40,18 @@ def join_pieces(program: Program) -> Program:
             both = found[ins.results[0]] = PieceSum(a.sources + b.sources, a.regions + b.regions, [*a.sums, *b.sums, index])
             if (axis := _axis(both.regions, ins.kind.outs[0].shape)) is not None:
                 number = _join(body, both, axis, number)
-        if not ins.op.view and not ins.parts:
+        if not ins.parts and (not ins.op.view or _is_other_form(ins) and ins.values[0] in owned and uses[ins.values[0]] == 1):
             owned.update(ins.results)
     if number == first:
         return program
     lasting = {i + 1 for i in range(program.inputs) if i not in program.dying}
     kept = [ins for ins in body if ins is not None]
     return program.with_instructions(with_frees(kept, {*program.results, *lasting, *program.constants}))
+
+
+def _is_other_form(ins: Instruction) -> bool:
+    """Whether it is a view of all elements of its operand, each once."""
+    return len(ins.values) == 1 and ins.specs[0].numel == ins.kind.outs[0].numel
 
 
 def _axis(regions: list[Region], shape: tuple[int, ...]) -> int | None:
