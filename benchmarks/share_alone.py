@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from gt.worker import process, serve
 from gt.worker.client_values import ClientValues
 from gt.worker.core import Worker
 from gt.worker.serve import Shell
+from gt.worker.turns import Turn
 
 PAIRS, BURST = 100, 0.1  # pairs of bursts, and the seconds of one
 
@@ -27,6 +29,7 @@ class NoQueue:
 
     def __init__(self) -> None:
         self.queue, self.instructions = self, 0
+        self.turn = Turn(time.perf_counter, lambda: False)  # of a client that is alone
 
     def next(self) -> None: ...
     def device_pending(self) -> bool:
