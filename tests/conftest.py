@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,3 +92,17 @@ def own_variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         if name == "GT_NATIVE" and os.environ.get(name):  # it was read when GT was loaded
             pytest.skip(f"is about the part in C, and {name}={os.environ[name]}")
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def triton_loops() -> None:
+    """Skips where Triton is not installed, or its interpreter cannot run loops up to an argument."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("triton is not installed")
+    probe = subprocess.run(
+        [sys.executable, Path(__file__).parent / "triton_loop.py"],
+        capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False,
+    )  # fmt: skip
+    if probe.stderr.startswith("Triton's interpreter cannot"):
+        pytest.skip(f"{probe.stderr.strip()} (Triton {version('triton')}, NumPy {version('numpy')})")
+    assert probe.returncode == 0, probe.stderr

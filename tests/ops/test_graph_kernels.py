@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -36,7 +35,7 @@ print("right")
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not there")
+@pytest.mark.usefixtures("triton_loops")
 def test_kernels_of_graphs_give_pytorch_s_results() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}

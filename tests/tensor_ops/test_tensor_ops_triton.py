@@ -4,7 +4,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -63,23 +62,6 @@ print("right")
 """
 
 
-# Whether the interpreter itself can loop up to an argument: before Triton 3.7 it takes `int` of an array of one element, which
-# NumPy refuses from 2.4 on.
-PROBE = """
-import sys, torch
-from triton_loop import count_up_to
-
-counted = torch.zeros(1, dtype=torch.int32)
-try:
-    count_up_to[(1,)](counted, 5)
-except Exception as error:
-    if not isinstance(error.__cause__, TypeError):
-        raise
-    sys.exit(f"Triton's interpreter cannot loop up to an argument: {error.__cause__}")
-assert counted.item() == 5
-"""
-
-
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
@@ -123,11 +105,8 @@ def test_the_kernels_are_right_under_the_interpreter():
     assert done.stdout.strip() == "right", done.stderr
 
 
+@pytest.mark.usefixtures("triton_loops")
 def test_rows_in_pieces_are_right_under_the_interpreter():
-    probe = run(PROBE, TRITON_INTERPRET="1")
-    if probe.stderr.startswith("Triton's interpreter cannot"):
-        pytest.skip(f"{probe.stderr.strip()} (Triton {version('triton')}, NumPy {version('numpy')})")
-    assert probe.returncode == 0, probe.stderr
     done = run(CODE, TRITON_INTERPRET="1", ROW_LENGTHS="20000 17000")
     assert done.stdout.strip() == "right", done.stderr
 
