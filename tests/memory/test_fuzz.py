@@ -162,7 +162,7 @@ def test_the_fuzzer_notices_a_worker_that_compares_no_operands(
 ) -> None:
     monkeypatch.setattr(executor.InstructionExecutor, "execute", trusting_execute)
     with pytest.raises(AssertionError, match="of Spec"):
-        for seed in range(3, 11):  # most seeds find it within 1,000 messages
+        for seed in range(3, 43):  # one seed in four to eight finds it within 1,000 messages
             runs(seed, 1_000, sessions)
 
 
