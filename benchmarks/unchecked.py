@@ -18,7 +18,10 @@ from gt.transport import checks
 from gt.worker import definitions, executor
 from gt.worker.__main__ import main as worker
 
-NOTES = {"first, second, made = ready.short", "first, made = ready.short", "specs[result] = made"}  # of checks alone
+NOTES = {
+    "first, second, made = ready.short", "first, made = ready.short", "specs[result] = made",
+    "operands, expected = ready.checked",
+}  # of checks alone  # fmt: skip
 
 
 class WithoutChecks(ast.NodeTransformer):
@@ -67,22 +70,25 @@ def kind_in(definition: Any) -> Kind:
 
 def remove_checks() -> None:
     nothing: Callable[..., int] = lambda *args, **settings: 1  # noqa: E731
-    for name in ("message", "plain", "length", "size", "_name", "_bounded"):
+    for name in ("message", "batch", "plain", "length", "size", "_name", "_bounded"):
         setattr(checks, name, nothing)
     checks.kind_in = definitions.kind_in = kind_in
     definitions.check_results = nothing  # type: ignore[assignment]
     without_checks(rewrite, rewrite.Rewriter, "rewrite", 1)
     without_checks(stream, stream.Stream, "batch", 1)
     without_checks(executor, executor.InstructionExecutor, "execute", 10)
+    without_checks(executor, executor.InstructionExecutor, "call", 2)
 
 
 def switch() -> Callable[[bool], None]:
     """A function that turns this process's checks on or off."""
     where = [
         (checks, "message"),
+        (checks, "batch"),
         (rewrite.Rewriter, "rewrite"),
         (stream.Stream, "batch"),
         (executor.InstructionExecutor, "execute"),
+        (executor.InstructionExecutor, "call"),
     ]
     with_checks = [getattr(owner, name) for owner, name in where]
     remove_checks()
