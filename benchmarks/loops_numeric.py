@@ -142,6 +142,6 @@ FUSED = "130 kernels over 4 MB take 0.48 ms, and Inductor fuses them to 10; afte
 LOOPS = {
     "kmeans": Loop(kmeans, why_on_gpu=TWICE, why_on_cpu=KERNELS),
     "stencil": Loop(stencil, why_on_gpu=FUSED, why_on_cpu=ISSUED),
-    "power": Loop(power, steps=20, reads=1, why_on_gpu=READS, why_on_cpu=READS),
+    "power": Loop(power, steps=200, reads=1, why_on_gpu=READS, why_on_cpu=READS),
     "embeddings": Loop(embeddings, why_on_gpu=FEW, why_on_cpu=FEW),
 }

@@ -13,6 +13,7 @@ from gt.client.autograd import Node, Port, Tensor
 from gt.client.early import EARLY_STATISTICS
 from gt.client.here import here
 from gt.client.native import NATIVE
+from gt.client.steps_ahead import AHEAD_STATISTICS
 from gt.client.user_lines import line_of
 from gt.errors import GTError
 from gt.lazy_import import LazyImport
@@ -107,7 +108,7 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     collectives inside), compiled executions, fallbacks by reason, launches saved, seconds spent compiling."""
     session = here().session
     workers = session.ask("stats")["workers"]
-    mine = session.tracer.stats() if session.tracer else {}
+    mine = {**session.tracer.stats(), **session.steps.stats()} if session.tracer and session.steps else {}
     for stats in workers.values():
         stats["replay"] = replay(stats["traces"], mine)
     return HtmlStats(workers)
@@ -243,7 +244,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "misses": found.get("trace_misses", {}),
         "miss_lines": {why: line_of(origin) for why, origin in lines.items()},
         "instructions_saved": found.get("instructions_saved", 0),
-        **{name: found.get(name, 0) for name in EARLY_STATISTICS},
+        **{name: found.get(name, 0) for name in (*EARLY_STATISTICS, *AHEAD_STATISTICS)},
         "traces": int(done.get("traces", 0)),
         "calls": int(done.get("calls", 0)),
         "units": int(done.get("units", 0)),

@@ -162,7 +162,7 @@ AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that r
 CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat without CUDA graphs", default=True)
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
-EARLY = flag("GT_EARLY", [CLIENT], "`0` sends the call of a repeated step only when the step is complete", default=True)
+EARLY = flag("GT_EARLY", [CLIENT], "`0` sends a repeated step only when Python has issued it", default=True)
 LANES = flag(
     "GT_LANES",
     [CLIENT, WORKER],

@@ -67,6 +67,14 @@ class ReadAhead:
         session.replies.promote(reply)
         return reply
 
+    def asks(self, id: int, ticket: int) -> bool:
+        """Whether a value was requested ahead with this ticket."""
+        return id in self.asked and self.asked[id][0].ticket == ticket
+
+    def replace(self, id: int, reply: Reply) -> None:
+        """The value is already under way for this reply."""
+        self.asked[id] = (reply, self.asked[id][1])
+
     def forget(self, session: Any) -> None:
         """Forget the requests sent ahead: later readers send their own."""
         for reply, _ in self.asked.values():

@@ -24,6 +24,7 @@ from gt.client.questions import have_devices
 from gt.client.read_ahead import ReadAhead
 from gt.client.replies import Replies, Reply, as_number, as_numpy
 from gt.client.reports import ClientReports
+from gt.client.steps_ahead import StepsAhead
 from gt.client.tracer import MARK, Tracer
 from gt.client.user_lines import RING, short_line, warn
 from gt.client.window import FlowWindow
@@ -67,6 +68,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.written = 0  # instructions taken from the buffer
         self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
         self.ahead, self.overwritten, self.config, self.auto_shard = ReadAhead(), Overwritten(), Config(), False
+        self.steps = StepsAhead(self.tracer, self.replies, self.ahead, link.clock) if self.tracer else None
         # The user's line of each of the last results. Two lists that are overwritten in a ring: a pair for every op would be
         # one more object for the garbage collector.
         self.asked_code: list[Any] = [None] * RING
@@ -135,8 +137,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.link.wake()
 
     def buffered(self) -> bool:
-        """Whether there are unsent instructions."""
-        return bool(self.code or self.tracer and self.tracer.pieces)
+        """Whether there are unsent instructions, or steps that were sent ahead and have to be freed if they do not come."""
+        return bool(self.code or self.tracer and self.tracer.pieces or self.steps and self.steps.loop)
 
     def mark(self) -> None:
         """Mark a natural boundary of repeating stretches, such as the end of an optimizer's step."""
@@ -163,14 +165,33 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.written += n
             batch = self.code[:n]
             del self.code[:n]
+            if (tracer := self.tracer) is None or (steps := self.steps) is None:
+                self._send(batch, gets, final)
+                return
+            ended: list[tuple[Any, ...]] = []
+            if steps.loop is not None:
+                if mark and steps.reach(batch, gets):
+                    if count := steps.count():
+                        self._send(*steps.send(count), False)
+                    return
+                if not n and not mark and (self.replies or not final):
+                    return  # a reader waits, or Python pauses for a moment: its loop may go on
+                ended = steps.give_up()
+            step = batch if mark and steps.on and tracer.between_traces() else None
+            batch = ended + tracer.fold(batch, final, mark)
+            if tracer.pieces:
+                self.limit = self.batch  # held instructions wake the link once, not with every instruction
+            self._send(batch, gets, final)
+            if step is not None and steps.learn(step, gets):
+                self._send(*steps.send(steps.count()), False)
+
+    def _send(self, batch: list[tuple[Any, ...]], gets: tuple[Any, ...], final: bool) -> None:
+        """Send instructions and reads, with the definitions that they need."""
+        with self.lock:
             traces, drops = tuple[Any, ...](), tuple[Any, ...]()
-            if (tracer := self.tracer) is not None:
-                batch = tracer.fold(batch, final, mark)
-                if tracer.defined or tracer.dropped:
-                    traces, drops = tracer.take()
-                if tracer.pieces:
-                    self.limit = self.batch  # held instructions wake the link once, not with every instruction
-            kinds, window = self.kinds, self.window
+            tracer, kinds, window = self.tracer, self.kinds, self.window
+            if tracer is not None and (tracer.defined or tracer.dropped):
+                traces, drops = tracer.take()
             lists = kinds.lists
             if lists and not lists.keys().isdisjoint(map(number_of, batch)):
                 batch = spelled_out(batch, lists)
@@ -180,6 +201,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             forget = kinds.forget() if final and kinds.grown else 0
             if forget and tracer is not None:
                 tracer.reset()
+                self.steps.reset() if self.steps is not None else None
             if fresh or traces or drops or forget:
                 window.costs.learn(kinds.meaning, fresh, traces, drops, forget)
             for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
@@ -246,6 +268,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             if gets and not self.lost and not self.closed:
                 self.flush(gets=gets)
                 self.ahead.written = self.written
+                if self.steps is not None and reply.ticket in self.steps.answers:
+                    self.replies.pop(reply.ticket, None)
+                    reply = self.steps.answers.pop(reply.ticket)
             if not self.workers:
                 await_answer(self, reply, "this read")
             elif not reply.done:
@@ -254,6 +279,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 await_answer(self, question.reply, "this read")
             if self.tracer is not None and self.tracer.early.timed is not None:
                 self.tracer.early.answered()
+            if reply.error is not None and self._undo(reply):
+                return self._read(id, spec)
         finally:
             self.replies.pop(reply.ticket, None)
             if question is not None:
@@ -267,6 +294,13 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if reports is not None:
             reports.waited(began, spec.nbytes)
         return reply.value
+
+    def _undo(self, reply: Reply) -> bool:
+        """Whether this reply is of a step that was sent ahead with others: then the step is to be sent again by itself."""
+        with self.lock:
+            code = self.steps.undo(reply) if self.steps is not None else None
+            self.code[:0] = code or ()
+        return code is not None
 
     def ask(self, about: str, argument: Any = None, timeout: float = 70.0) -> Any:
         """Ask the dispatcher a question, after all earlier instructions. The dispatcher waits at most a minute for workers that

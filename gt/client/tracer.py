@@ -53,8 +53,7 @@ class Tracer:
         self.lines: dict[str, Any] = {}  # by miss reason, the line of an op that differed
         self.asked_for: Callable[[int], Any] = lambda result: None  # set by the session
         self.line: Callable[[int], str] = lambda result: ""  # the user's line of a result, in short
-        self.questions = FrequentQuestions()
-        self.found = self.hits = self.saved = 0
+        self.questions, self.found, self.hits, self.saved = FrequentQuestions(), 0, 0, 0
         self.early = Early(number, kinds, self.programs, self.defined)
         self.repeats = Repeats(self.early)
         self.learned = False  # whether the current batch had a stretch that may become a trace, or changed one
@@ -67,21 +66,19 @@ class Tracer:
         parts: list[Part] = []
         if not mark:
             return self._fold(batch, final, parts)
-        neutral = self._between_traces()
+        neutral = self.between_traces()
         out = self.repeats.fold(batch, self._count) if neutral else None
         if out is None:
-            self.pieces += batch
-            self.tokens += map(number_of, batch)
             self.learned = False
-            out = self._fold([(MARK,)], final, parts, read=True)
-            if neutral and not self.learned and self._between_traces():
+            out = self._fold([*batch, (MARK,)], final, parts, read=True)
+            if neutral and not self.learned and self.between_traces():
                 self.repeats.note(batch, parts)
         elif self.early.begins:
             self.early.follow(out, end=True)
         self.early.read()
         return out
 
-    def _between_traces(self) -> bool:
+    def between_traces(self) -> bool:
         """Whether no trace is in progress or guessed, and no instruction is held."""
         return self.fresh and not (self.ending or self.pieces or self.stretch or self.early.guesses_now()) and self.ahead < 0
 
@@ -331,8 +328,11 @@ class Tracer:
 
     def define(self, trace: Trace) -> None:
         """Send a trace's program with the next batch."""
+        self.add(program_of(trace, self.compiled if trace.size >= SHORTEST else frozenset(), self.line))
+
+    def add(self, program: Program) -> None:
+        """Send a program with the next batch."""
         self.repeats.clear()
-        program = program_of(trace, self.compiled if trace.size >= SHORTEST else frozenset(), self.line)
         self.defined.append(program)
         self.programs[program.number] = program
 

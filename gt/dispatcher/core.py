@@ -66,7 +66,7 @@ class Dispatcher:
         self.reports = Reports(self.tables, tell)
         self.rewriter = Rewriter(self.tables, auto_shard)
         self.stream = Stream(self.tables, self.rewriter, self.reports, self.observers)
-        self.questions = Questions(self.tables, self._remove)
+        self.questions = Questions(self.tables, self._let_go)
         self.drains = Drains(self.tables, self.reports)
         self.labels = count(1)
         self.drops = count(1)
@@ -106,7 +106,7 @@ class Dispatcher:
     def unreadable(self, peer: str, wrong: ProtocolError) -> list[Mail]:
         """A message of this peer could not be decoded. A client may wait for the answer to it, so the client is removed."""
         self.reports.dropped(peer, str(wrong))
-        return self._remove(peer, f"sent an invalid message: {wrong}") if peer in self.tables.clients else []
+        return self._let_go(peer, f"sent an invalid message: {wrong}") if peer in self.tables.clients else []
 
     def _refusal(self, peer: str, message: Any, wrong: Exception) -> list[Mail]:
         """Refuse a message: count it, report it, and answer each read in it with an error."""
@@ -119,7 +119,7 @@ class Dispatcher:
         if client is None:
             return []
         if isinstance(wrong, TooMuch):
-            return self._remove(peer, why)
+            return self._let_go(peer, why)
         match message:
             case Batch():
                 return list(self.stream.refuse(client, message, why))
@@ -129,7 +129,7 @@ class Dispatcher:
                 return [Mail(peer, Note(why))]
         return []
 
-    def _remove(self, peer: str, why: str) -> list[Mail]:
+    def _let_go(self, peer: str, why: str) -> list[Mail]:
         """End a client's membership, and tell the client why."""
         return [Mail(peer, Bye(why)), *self.lose(peer, why)]
 
@@ -163,7 +163,7 @@ class Dispatcher:
             case Begun(number, counts) if worker:
                 return self._begun(worker, number, counts)
             case Refuse(name, why) if worker:
-                return self._remove(name, f"was refused by worker {worker.name}: {why}") if name in self.tables.clients else []
+                return self._let_go(name, f"was refused by worker {worker.name}: {why}") if name in self.tables.clients else []
             case Note() if worker and message.client in self.tables.clients:
                 return self._note(worker, self.tables.clients[message.client], message)
             case Drain() if worker:

@@ -21,6 +21,9 @@ def eager_to_guess(c: Cluster, on: bool = True) -> early.Early:
     tracer = c.sessions[0].tracer
     assert tracer is not None
     tracer.early.on, tracer.early.have_devices = on, lambda: True  # so that no call waits for a trial
+    steps = c.sessions[0].steps
+    assert steps is not None
+    steps.on = False  # a loop that takes nothing from outside would be sent ahead instead
     return tracer.early
 
 

@@ -35,7 +35,8 @@ def train(steps: int, x: Any) -> None:
         loss.item()
 
 
-def test_a_step_is_shown_before_and_after_each_pass_with_the_lines_of_the_script() -> None:
+def test_a_step_is_shown_before_and_after_each_pass_with_the_lines_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GT_EARLY", "0")  # a step, not several
     with cluster(1, "pytorch"):
         train(8, gt.ones(3, 4))
         [step] = gt.debug.programs()

@@ -129,37 +129,6 @@ def test_pieces_of_a_value_are_put_together_in_any_order(wire: Wire) -> None:
     assert x.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
-@pytest.mark.parametrize("sent", [0, 3, 5, 8], ids=lambda sent: f"{sent} bytes")
-@pytest.mark.parametrize("read", ["item", "numpy"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_value_of_a_wrong_number_of_bytes_is_an_error_of_the_protocol(wire: Wire, dtype: str, read: str, sent: int) -> None:
-    x = gt.ones((), dtype=getattr(gt, dtype))
-
-    def answer(reply: Reply) -> None:
-        wire.session.handle(Mail("w0", Value(reply.ticket, wire.sent[-1].gets[0][2], (), (), 1, data=bytes(sent))))
-
-    wire.answer = answer
-    size = 2 if dtype == "bfloat16" else 4
-    with pytest.raises(errors.ProtocolError, match=rf"expected {size} bytes of Spec\(\(\), gt.{dtype}\), got {sent}"):
-        getattr(x, read)()
-    assert not wire.session.replies
-
-
-@pytest.mark.parametrize(("rows", "start", "sent"), [(1, 0, 4), (1, 0, 12), (1, 7, 8), (2, 1, 16)])
-def test_a_piece_that_does_not_fit_is_an_error_of_its_reader_alone(wire: Wire, rows: int, start: int, sent: int) -> None:
-    x = gt.ones(2, 2)
-
-    def answer(reply: Reply) -> None:
-        piece = Value(reply.ticket, (wire.sent[-1].gets[0][2][0], rows, 2), (start, 0), (2, 2), 2)
-        wire.session.handle(Mail("w0", piece, (bytes(sent),)))
-
-    wire.answer = answer
-    said = rf"Spec\(\({rows}, 2\), .*\), of {sent} bytes, does not fit into a value of \(2, 2\) at \({start}, 0\)"
-    with pytest.raises(errors.ProtocolError, match=said):
-        x.numpy()
-    assert not wire.session.replies
-
-
 def test_an_interrupted_read_leaves_the_session_usable(wire: Wire) -> None:
     x = gt.ones(2)
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from gt.client.early import EARLY_STATISTICS
+from gt.client.steps_ahead import AHEAD_STATISTICS
 from gt.dispatcher import clients
 from gt.watch.statistics import CLIENTS, DISPATCHER, HOST_COPIES, IN_FLIGHT, REPLAY, SHARES, STATISTICS, TRACES, WORKER
 
 ROOT = Path(__file__).parents[2] / "gt"
-DERIVED = set(EARLY_STATISTICS)  # by a comprehension
+DERIVED = {*EARLY_STATISTICS, *AHEAD_STATISTICS}  # by a comprehension
 STREAMS = "worker/engine/torch/client_streams.py stats"  # of a client
 # Described statistics, names that no dict spells out, and the functions that give them.
 GIVEN_BY: list[tuple[dict[str, str], set[str], tuple[str, ...]]] = [
@@ -27,7 +28,7 @@ GIVEN_BY: list[tuple[dict[str, str], set[str], tuple[str, ...]]] = [
     (HOST_COPIES, {"tensors", "bytes", "served"}, ("debug.py host_copies",)),
 ]
 NOT_OF_A_WORKER = "worker/quotas.py"  # its statistics are a client's
-PASSED_ON = {"client/tracer.py stats", "client/early.py stats"}  # by gt.debug.replay, under other names
+PASSED_ON = {"client/tracer.py stats", "client/early.py stats", "client/steps_ahead.py stats"}  # by gt.debug.replay
 UNITS = {"units", "unit_calls", "traces", "calls"}  # which of them is decided before the dict
 ABOUT_OTHERS = {"workers", "dispatcher", "shares"}  # keys of an answer, not statistics
 

@@ -90,18 +90,6 @@ def test_elementwise_kernels_compute_with_whole_registers(functions):
         assert of_registers(target, instructions) or "Relu" in name, name
 
 
-def test_no_loop_of_an_elementwise_kernel_loads_ahead_alone(functions):
-    """Loads of a later page lie between the computations of a pack: in a loop of their own they cost its counter and jumps."""
-    target, found = functions
-    ahead = 0
-    for name, instructions in found.items():
-        for loop in innermost_loops(instructions) if name.startswith("unary ") else []:
-            prefetches = sum(said.startswith("prefetch") for _, said in loop)
-            assert not prefetches or len(loop) > 2 * prefetches + 3, name
-            ahead += prefetches
-    assert bool(ahead) == (target.machine == "x86_64")
-
-
 def test_the_divisions_of_silu_and_gelu_are_packed(functions):
     target, found = functions
     for op in ("Silu", "GeluTanh", "Sigmoid"):

@@ -1,0 +1,61 @@
+"""Steps sent ahead by a client of real processes: the same numbers, freed after the loop, an error where the worker dies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from processes import Processes
+
+pytestmark = pytest.mark.default("GT_TRACE", "GT_AUTO_COMPILE", "GT_WORKER_BATCH_SIZE")
+SCRIPT = """
+import json, sys, threading, time
+import numpy as np, gt
+from gt.client.here import here
+gt.connect(sys.argv[1])
+steps = here().session.steps
+steps.clock = float  # on a busy machine steps may take long
+matrix = gt.tensor(np.arange(36.0, dtype="f4").reshape(6, 6) / 36)
+
+def power(times, found, other=0.0):
+    v = gt.ones(6) + other
+    for i in range(times):
+        w = matrix @ v
+        size = gt.linalg.vector_norm(w)
+        v = w / size
+        found.append(size.item())
+        if i == 200: print("begun", flush=True)
+    return found
+"""
+NUMBERS = """
+found = {"alone": power(300, []), "short": [power(20, [], n) for n in range(8)], "threads": [[] for _ in range(3)]}
+sent = dict(steps.counts)
+threads = [threading.Thread(target=power, args=(100, mine, n)) for n, mine in enumerate(found["threads"])]
+for t in threads: t.start()
+for t in threads: t.join()
+v, found["last"] = gt.ones(6), []
+power(60, found["last"])
+end = time.monotonic() + 60
+while steps.sent and time.monotonic() < end: time.sleep(0.01)
+assert not steps.sent and not here().session.replies.ahead
+print(json.dumps(found)); print(json.dumps(sent))
+"""
+
+
+@pytest.mark.parametrize("backend", ["numpy", "pytorch"])
+def test_the_same_numbers_and_all_freed_where_the_loop_ends(processes: Processes, backend: str) -> None:
+    outs = []
+    for early in ("1", "0"):
+        script = processes.script(SCRIPT + NUMBERS, processes.pool(1, backend), GT_EARLY=early)
+        assert script.ended(120) == 0, script.err[-3000:]
+        outs.append([json.loads(line) for line in script.out.splitlines() if line != "begun"])
+    assert outs[0][0] == outs[1][0]
+    assert outs[0][1]["right"] > 300 and not outs[1][1]
+
+
+def test_a_worker_that_dies_in_the_loop_is_an_error(processes: Processes) -> None:
+    _, port = processes.server("--workers", "0")
+    worker = processes.worker(port)
+    script = processes.script(SCRIPT + "power(10**9, [])", f"localhost:{port}").wait_for("begun")
+    worker.kill()
+    assert script.ended(60) == 1 and "WorkerLost" in script.err, script.err[-2000:]
