@@ -111,7 +111,7 @@ def ppo(at: Setting) -> Steps:
 
 READS = "a read waits for three processes; eager computes in the caller's own, policy's step in less time than one such wait"
 ALONE = f"{READS}, or than the client's Python for a load, nine ops and a read"
-TURNS = "client and worker take turns in 17 reads, so that their times nearly add up; each is shorter than eager's step"
+TURNS = "client and worker take turns in 17 reads, so that their times add up; the worker's is a quarter of eager's step"
 LOOPS = {
     "policy": Loop(policy, steps=200, reads=1, why_on_gpu=READS, why_on_cpu=ALONE),
     # another action changes all later states

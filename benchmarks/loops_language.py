@@ -188,6 +188,6 @@ LOOPS = {
     ),
     "lstm": Loop(
         lstm,
-        why_on_cpu="the worker's CPU time is 0.8 of eager's with one thread each; it waits after the read of every fifth step",
+        why_on_cpu="the worker waits after the read of every fifth step",
     ),
 }

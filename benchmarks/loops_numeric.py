@@ -132,9 +132,9 @@ def embeddings(at: Setting) -> Steps:
 
 
 READS = "a read waits for three processes; eager's product, norm and division together take less than a fifth of such a wait"
-FEW = "the worker's kernels are eager's; the client loads three arrays and issues the step in Python besides"
+FEW = "the client loads three arrays and issues the step in Python besides the worker's kernels"
 KERNELS = (
-    "the worker's kernels, PyTorch's own, take as long as eager's whole step, and it receives a message and a load besides"
+    "the worker's kernels take a fifth of eager's step; it receives a message and a load besides, and the client issues it"
 )
 ISSUED = "the kernels are eager's; after the read of every fifth step the worker waits for the next load and call"
 TWICE = "the client copies 4 MB into shared memory, in 0.26 ms on fewer than four cores; the GPU's kernels take 0.12"

@@ -252,6 +252,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "sharded_calls": int(done.get("sharded_calls", 0)),
         "collective_graph_calls": int(done.get("collective_graph_calls", 0)),
         "numpy_calls": int(done.get("numpy_calls", 0)),
+        "small_run_ops": int(done.get("small_run_ops", 0)),
         "compiling": int(done.get("compiling", 0)),
         "compiled": int(done.get("compiled", 0) + done.get("graph_captures", 0)),
         "compiled_executions": int(done.get("compiled_calls", 0)),

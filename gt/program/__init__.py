@@ -33,8 +33,9 @@ class Instruction:
     Each of the `operands` is a value, a number, or a Hole.
 
     `frees` are the values whose live range ends with this instruction. `line` is the user's line, if known. Passes set the
-    other fields: `parts` are instructions that this one runs in one call, `in_place`: the result overwrites the first operand,
-    `side`: it runs on a second stream."""
+    other fields: `parts` are instructions that this one runs in one call, `in_order`: later parts may use the results of
+    earlier ones, and results that it also frees are never seen outside of it, `in_place`: the result overwrites the first
+    operand, `side`: it runs on a second stream."""
 
     number: int  # the number of its kind
     kind: Kind
@@ -45,6 +46,7 @@ class Instruction:
     parts: tuple[Instruction, ...] = ()
     in_place: bool = False
     side: bool = False
+    in_order: bool = False
 
     @property
     def op(self) -> Row:
@@ -165,7 +167,8 @@ def with_frees(instructions: Sequence[Instruction], alive: set[int]) -> tuple[In
             ends.setdefault(index, []).append(value)
     return tuple([
         Instruction(
-            ins.number, ins.kind, ins.results, ins.operands, tuple(ends.get(i, ())), ins.line, ins.parts, ins.in_place, ins.side
+            ins.number, ins.kind, ins.results, ins.operands, tuple(ends.get(i, ())), ins.line, ins.parts, ins.in_place,
+            ins.side, ins.in_order,
         )
         for i, ins in enumerate(instructions)
     ])  # fmt: skip

@@ -65,7 +65,7 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
 
 
 REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "sharded_calls",
-          "numpy_calls", "compiling", "compiled", "compiled_executions", "launches_saved")  # fmt: skip
+          "numpy_calls", "small_run_ops", "compiling", "compiled", "compiled_executions", "launches_saved")  # fmt: skip
 
 
 def replay_table(workers: dict[str, dict[str, Any]]) -> Table:

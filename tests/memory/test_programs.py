@@ -50,7 +50,7 @@ def test_a_step_is_shown_before_and_after_each_pass_with_the_lines_of_the_script
 
 def test_arithmetic_is_shown_as_it_is_written_in_place_and_for_numpy() -> None:
     with cluster(1, "pytorch"):
-        x = gt.ones(4)
+        x = gt.ones(4, dtype=gt.float64)
         for _ in range(8):
             ((x * 2.0 + 1.0) * x - 0.5).abs().sqrt().numpy()
         stages = [p.stages for p in gt.debug.programs()]

@@ -26,6 +26,7 @@ class Engine(Protocol):
     fell_back: dict[str, str]  # requested backends that are not available, and why
     clock: Callable[[], float]
     threads: Any  # of a CPU: a context for each run of instructions, in which short kernels take one thread; else None
+    small_runs: Any  # of PyTorch on a CPU: which instructions a run in C may have, and its kernel (SmallRuns); else None
     streams: Any  # of an asynchronous device: a stream for each client (ClientStreams); else None
 
     def begin(self) -> None:

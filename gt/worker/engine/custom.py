@@ -50,6 +50,7 @@ class CustomEngine(HostDevice):
     base = "numpy"
     streams: Any = None
     threads: Any = None
+    small_runs: Any = None
     clock: Callable[[], float] = float
 
     def __init__(self, name: str, cls: Any) -> None:

@@ -7,13 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#include "clones.h"
+#if X86
 #include <immintrin.h>
-#define X86 1
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define X86 0
-#define CLONES
 #endif
 
 #define COUNTERS 512 /* at once: their words stay in the first cache */

@@ -26,17 +26,21 @@ class Side(Protocol):
 class KernelTable:
     """Kernels by number of the kind, and kernels for instructions that passes changed: `over` has the in-place kernels, which
     overwrite the first operand, `fused(kind)` returns one that takes the operands of many instructions at once and returns a
-    list of their results."""
+    list of their results, `runs.in_order(instruction)` one that runs its parts one after another: it takes its
+    `operands_in_order`, and returns the results that outlive it."""
 
     def __init__(
         self, kernels: dict[int, Callable], over: Mapping[int, Callable] = NONE,
-        fused: Callable[[Kind], Callable | None] | None = None,
+        fused: Callable[[Kind], Callable | None] | None = None, runs: Any = None,
     ) -> None:  # fmt: skip
-        self.kernels, self.over, self.fused = kernels, over, fused
+        self.kernels, self.over, self.fused, self.runs = kernels, over, fused, runs
 
     def kernel(self, ins: Instruction) -> tuple[str, Any]:
         """The name and the kernel of an instruction."""
         name = kernel_name(ins.number)
+        if ins.in_order:
+            assert self.runs is not None, "a program with runs needs their kernels"
+            return f"run{ins.results[-1]}", self.runs.in_order(ins)
         if ins.parts:
             assert self.fused is not None, "a program with fused updates needs fused kernels"
             return f"all_{name}", self.fused(ins.kind)
@@ -64,6 +68,16 @@ class KernelTable:
 def kernel_name(number: int) -> str:
     """The global of a program that has the kernel of a kind."""
     return f"k{number}".replace("-", "_")  # the dispatcher's own kinds have negative numbers
+
+
+def outlive(ins: Instruction) -> list[int]:
+    """The results of parts in order that are used outside."""
+    return [r for r in ins.results if r not in ins.frees]
+
+
+def operands_in_order(ins: Instruction) -> tuple[list[int], list[int]]:
+    """The values from outside that parts in order use, and the indices of their holes, in the order of their first use."""
+    return [v for v in dict.fromkeys(ins.values) if v not in ins.results], list(dict.fromkeys(ins.holes))
 
 
 def straight_line(
@@ -121,8 +135,8 @@ class _Writer:
             if n in marks:
                 self.names[f"m{n}"] = marks[n]
                 self.lines.append(f"    m{n}()")
-            if ins.frees:
-                self.lines.append(f"    del {', '.join(f'r{v}' for v in ins.frees)}")
+            if ended := [v for v in ins.frees if not ins.in_order or v not in ins.results]:
+                self.lines.append(f"    del {', '.join(f'r{v}' for v in ended)}")
             if ticked is not None:
                 self.names[f"t{n}"] = ticked.entries(ins)
                 self.lines.append(f"    tick(t{n})")
@@ -134,7 +148,13 @@ class _Writer:
         self.names[name] = kernel
         results = ", ".join(f"r{r}" for r in ins.results)
         made = f"{results} = " if results else ""  # a collective that only sends has none
-        if ins.parts:  # one call for many instructions
+        if ins.in_order:
+            self._join(ins.reads)
+            results = ", ".join(f"r{v}" for v in outlive(ins))
+            made = f"{results} = " if results else ""
+            values, holes = operands_in_order(ins)
+            self.lines.append(f"    {made}{name}({', '.join([*(f'r{v}' for v in values), *(f'h{h}' for h in holes)])})")
+        elif ins.parts:  # one call for many instructions
             self._join(ins.reads)
             results = ", ".join(f"({''.join(f'r{r}, ' for r in part.results)})" for part in ins.parts)
             calls = ", ".join(f"({', '.join(self._operands(part))},)" for part in ins.parts)

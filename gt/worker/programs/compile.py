@@ -24,6 +24,7 @@ from gt.worker.programs.passes.constants import fold_constants
 from gt.worker.programs.passes.fuse_lists import fuse_lists, fuse_pairs
 from gt.worker.programs.passes.fuse_updates import fuse_updates
 from gt.worker.programs.passes.in_place import write_in_place
+from gt.worker.programs.passes.small_runs import small_runs
 from gt.worker.programs.passes.unused import without_unused
 from gt.worker.programs.peak import peak
 from gt.worker.programs.ticks import Ticked, Ticks
@@ -197,7 +198,7 @@ class Executable:
         self.limits = tuple(dict.fromkeys(_limits_of_call(program, encoding)))
         self.stages: dict[str, Program] = {}
         self.function = self._function(constants)
-        self.calls = 0
+        self.calls = self.plain_calls = 0  # all, and those of the straight-line function
         self.failed: str = ""  # why the faster form failed, if one was tried
         self.faster: Any = engine.faster(self) if not plain else None
         becomes = f"{type(self.faster).__name__} when it is hot" if self.faster is not None else "no faster form is requested"
@@ -214,11 +215,14 @@ class Executable:
         if engine.device == "cpu":  # elsewhere the recorded form does so
             folded = fold_constants(program, self._constant, constants)
             program = self.stage("constants folded", without_unused(folded))  # of some values only the shape was used
+            if engine.small_runs is not None:
+                program = self.stage("small runs joined", small_runs(program, engine.small_runs))
             program = self.stage("pairs fused", fuse_pairs(program, engine.half))
             program = self.stage("lists fused", fuse_lists(program, engine.alike))
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function
-        self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.many)
+        self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.many, engine.small_runs)
+        self.steps = sum([len(ins.parts) for ins in program.instructions if ins.in_order])
         if self.turns is not None and engine.device == "cpu":  # on other devices kernels are only launched here
             self.pauses = pauses(program)
             self.slices = sum(ins.seconds for ins in program.instructions) > SLICE
@@ -298,6 +302,7 @@ class Executable:
             self._bind_checked()
         if self.faster is not None and self.faster.run(table, ins):
             return
+        self.plain_calls += 1
         encoding = self.encoding
         arrays = [table[i] for i in ins[encoding.inputs]]
         for i in self.dies:
@@ -340,6 +345,8 @@ class Executable:
     def stats(self) -> dict[str, float]:
         counts = ("units", "unit_calls") if self.source == "unit" else ("traces", "calls")
         own = {counts[0]: 1, counts[1]: self.calls, "launches_saved": self.calls * max(0, self.length - 1)}
+        if self.steps:
+            own["small_run_ops"] = self.plain_calls * self.steps
         if self.failed:
             own["fallbacks"] = 1
             own[f"fallback: {self.failed}"] = 1

@@ -164,6 +164,7 @@ XP = NumpyNamespace()
 class NumPyEngine(HostDevice):
     streams: Any = None
     threads: Any = None
+    small_runs: Any = None
     name = "numpy"
     device = "cpu"
     base = ""

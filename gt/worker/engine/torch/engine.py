@@ -21,6 +21,7 @@ from gt.ops.rules import promote
 from gt.program import Instruction
 from gt.spec import Spec, bfloat16
 from gt.worker.engine import OWN as OURS
+from gt.worker.engine.small import NATIVE
 from gt.worker.engine.torch.client_streams import ClientStreams
 from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.dtypes import TORCH
@@ -31,6 +32,7 @@ from gt.worker.engine.torch.namespace import TorchNamespace, Uncopied
 from gt.worker.engine.torch.narrow_products import in_float32
 from gt.worker.engine.torch.numpy_traces import numpy_trace
 from gt.worker.engine.torch.pairs import half, of_pair
+from gt.worker.engine.torch.small_runs import SmallRuns
 from gt.worker.engine.torch.threads import KernelThreads
 from gt.worker.engine.torch.training import over_dying
 
@@ -57,6 +59,7 @@ LARGE = 1 << 20  # bytes that are copied by all threads
 STAGED = 1 << 16  # bytes up to which CUDA takes a copy of pageable memory at once, so that it need not be waited for
 COMPLEX = 3  # rank of complex dtypes, whose conjugates may be views
 SMALL = 1 << 12  # bytes up to which NumPy copies in less time than PyTorch starts to
+LOADED = 1 << 17  # the same, if the bytes are not PyTorch's before
 
 
 class TorchEngine:
@@ -73,6 +76,7 @@ class TorchEngine:
         self.streams = ClientStreams(self.at) if self.at.type == "cuda" else None
         self.uploads = torch.cuda.Stream(self.at) if self.at.type == "cuda" else None
         self.graphs: WeakSet[Graph] = WeakSet()
+        self.small_runs = SmallRuns() if self.at.type == "cpu" and NATIVE is not None else None
         self.threads: KernelThreads | None = KernelThreads() if self.at.type == "cpu" else None
 
     def begin(self) -> None:
@@ -80,6 +84,8 @@ class TorchEngine:
         self.mode.__enter__()  # (the object is kept: the mode ends when it is freed)
 
     def kernel(self, kind: Kind) -> Callable[..., Any]:
+        if self.small_runs is not None and (own := self.small_runs.kernel(kind)) is not None:
+            return own
         run = self.plain(kind)
         if self.threads is not None:
             return self.threads.wrapped(kind, run)
@@ -127,6 +133,8 @@ class TorchEngine:
     def over(self, kind: Kind) -> Callable[..., Any] | None:
         name = kind.row.name
         if self.at.type != "cpu" or kind.outs != kind.ins[:1] or self.plain(kind) is not getattr(torch, name, None):
+            return None
+        if self.small_runs is not None and self.small_runs.is_own(kind):
             return None
         run = getattr(torch.Tensor, f"{name}_", None)
         return self.threads.wrapped(kind, run) if run is not None and self.threads is not None else run
@@ -183,7 +191,7 @@ class TorchEngine:
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> torch.Tensor:
         if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=self.at)
-        if copy and spec.nbytes <= SMALL and self.threads is not None and spec.dtype is not bfloat16:
+        if copy and spec.nbytes <= LOADED and self.threads is not None and spec.dtype is not bfloat16:
             return torch.from_numpy(np.frombuffer(buffer, spec.dtype.name, spec.numel).reshape(spec.shape).copy())
         if memoryview(buffer).readonly:
             buffer, copy = memoryview(bytearray(buffer)), False  # PyTorch has no read-only tensors

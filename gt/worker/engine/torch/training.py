@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gt.worker.engine.small import NATIVE
 from gt.worker.engine.torch import aten
 
 Array = torch.Tensor
@@ -221,7 +222,7 @@ def sgd_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...
 
 
 def sgd_rows(p: Array, rows: Array, index: Array, lr: float, *, maximize: bool) -> Array:
-    return torch.index_add(p, 0, index.reshape(-1), rows, alpha=lr if maximize else -lr)
+    return sgd_rows_in_place([(_dense(p), rows, index, lr)], maximize=maximize)[0][0]
 
 
 def sgd_rows_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array, ...]]:
@@ -229,8 +230,23 @@ def sgd_rows_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array
     for p, rows, index, lr in calls:
         if isinstance(lr, Array):
             rows, lr = rows * _narrow(lr, rows), 1.0
-        p.index_add_(0, index.reshape(-1), rows, alpha=lr if maximize else -lr)
+        if not _add_rows(p, rows, index, lr if maximize else -lr):
+            p.index_add_(0, index.reshape(-1), rows, alpha=lr if maximize else -lr)
     return [(call[0],) for call in calls]
+
+
+def _add_rows(p: Array, rows: Array, index: Array, scale: float) -> bool:
+    """Whether rows were added in C, which PyTorch takes several times as long for. A place outside of the table, and its error,
+    is left to PyTorch."""
+    if NATIVE is None or not p.is_cpu or p.dtype is not torch.float32 or not rows.numel() or index.dtype is not torch.int64:
+        return False
+    if not (p.is_contiguous() and rows.is_contiguous() and index.is_contiguous()) or rows.is_neg() or p.is_neg():
+        return False
+    count, width = index.numel(), p.numel() // p.shape[0]
+    if rows.dtype is not p.dtype or rows.numel() != count * width:
+        return False
+    places = p.data_ptr(), p.shape[0], width, index.data_ptr(), count, rows.data_ptr()
+    return bool(NATIVE.add_rows(*places, scale))
 
 
 def sgd_momentum_in_place(calls: list[tuple], *, nesterov: bool, maximize: bool) -> list[tuple[Array, ...]]:

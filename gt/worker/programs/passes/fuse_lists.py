@@ -53,7 +53,7 @@ def _lists(program: Program, alike: Callable[[Instruction], Hashable]) -> list[l
             lists.clear()
         for value in ins.values:
             lists.pop(makes.get(value), None)
-        if (key := alike(ins)) is None or ins.parts or ins.in_place:
+        if ins.parts or ins.in_place or (key := alike(ins)) is None:
             continue
         is_large = not _is_small(ins)
         places = lists.get(key)
