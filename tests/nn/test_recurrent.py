@@ -15,7 +15,8 @@ from gt.client.native import last_id
 from gt.ops.table import TABLE, infer
 from gt.spec import Spec, float32
 from gt.worker.engine.choose import make
-from gt.worker.engine.torch import recurrent
+from gt.worker.engine.small import NATIVE
+from gt.worker.engine.torch import recurrent, small_lstm
 from tests.nn.compare import ENGINES, close, numbers, random_state, to_gt, to_torch
 
 STACKS = [("LSTM", {"proj_size": 2}, 2), ("GRU", {"bidirectional": True}, 1), ("RNN", {"num_layers": 2}, 1)]
@@ -52,13 +53,17 @@ def test_gradients_reach_the_states_to_begin_with(engine: str, lengths: list[int
                 close(a, b, f"{name} part {i}", 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("form", ["_recorded", "_onednn"])
+@pytest.mark.parametrize("form", ["_recorded", "_onednn", "forward"])
 def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if form == "_onednn" and not torch.backends.mkldnn.is_available():
         pytest.skip("needs PyTorch with oneDNN")
-    calls = []
-    real = getattr(recurrent, form)
-    monkeypatch.setattr(recurrent, form, lambda *args: calls.append(args) or real(*args))
+    if form == "forward" and NATIVE is None:
+        pytest.skip("needs the part in C")
+    calls, place = [], small_lstm if form == "forward" else recurrent
+    real = getattr(place, form)
+    monkeypatch.setattr(place, form, lambda *args: calls.append(args) or real(*args))
+    if form != "forward":
+        monkeypatch.setattr(small_lstm, "takes", lambda *args: False)
     with gt.testing.cluster(1, "pytorch"):
         module, x = gt.nn.LSTM(2, 3, 2, bidirectional=form == "_recorded"), gt.tensor(numbers(4, 3, 2), requires_grad=True)
         y = module(x)[0].square().sum()
@@ -70,7 +75,7 @@ def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(form: str, mo
         assert len(calls) == 2
         with gt.no_grad():
             module(x)[0].sum().item()
-        assert len(calls) == 2
+        assert len(calls) == (3 if form == "forward" else 2)  # the others save nothing then, by another function
 
 
 def lstm_step(layers: int, batch_first: bool) -> list[torch.Tensor]:
@@ -97,6 +102,7 @@ def test_onednns_layers_give_the_bits_of_pytorchs_autograd(
 ) -> None:
     if not torch.backends.mkldnn.is_available():
         pytest.skip("needs PyTorch with oneDNN")
+    monkeypatch.setattr(small_lstm, "takes", lambda *args: False)
     with torch.inference_mode():
         ours = lstm_step(layers, batch_first)
         monkeypatch.setattr(recurrent, "_onednn_takes", lambda *args: False)
@@ -104,6 +110,39 @@ def test_onednns_layers_give_the_bits_of_pytorchs_autograd(
     assert len(ours) == len(theirs) == 6 + 4 * layers
     for a, b in zip(ours, theirs):
         assert a.shape == b.shape and torch.equal(a, b)
+
+
+@pytest.mark.skipif(NATIVE is None, reason="needs the part in C")
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_layers_in_c_give_pytorchs_numbers(layers: int, batch_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    forward = small_lstm.forward
+    monkeypatch.setattr(small_lstm, "forward", lambda *args: calls.append(args) or forward(*args))
+    with torch.inference_mode():
+        ours = lstm_step(layers, batch_first)
+        monkeypatch.setattr(small_lstm, "takes", lambda *args: False)
+        theirs = lstm_step(layers, batch_first)
+    assert len(calls) == 1 and len(ours) == len(theirs) == 6 + 4 * layers
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.skipif(NATIVE is None, reason="needs the part in C")
+def test_a_long_small_lstm_has_the_gradients_of_its_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more steps than a product has terms in one go."""
+    draw = torch.Generator().manual_seed(0)
+    x, begin = torch.randn(300, 3, 5, generator=draw), [torch.randn(1, 3, 7, generator=draw) for _ in range(2)]
+    weights = [0.5 * torch.randn(s, generator=draw) for s in ((28, 5), (28, 7), (28,), (28,))]
+    assert small_lstm.takes(x, begin, weights, "LSTM", 1, True, ())
+    (y, h, c), kept = small_lstm.forward(x, begin, weights)
+    found = small_lstm.backward(torch.ones_like(y), [torch.ones_like(h), torch.ones_like(c)], kept)
+    leaves = [t.double().requires_grad_() for t in (x, *begin, *weights)]
+    want = torch.lstm(leaves[0], leaves[1:3], leaves[3:], True, 1, 0.0, True, False, False)
+    torch.testing.assert_close((y, h, c), tuple(t.float() for t in want), rtol=1e-5, atol=1e-5)
+    gradients = torch.autograd.grad(sum(t.sum() for t in want), leaves)
+    for a, b in zip(found, gradients):
+        torch.testing.assert_close(a, b.float(), rtol=2e-5, atol=2e-4)
 
 
 def test_a_whole_stack_of_layers_is_one_instruction() -> None:

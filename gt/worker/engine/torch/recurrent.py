@@ -13,7 +13,7 @@ import torch
 
 from gt.ops.recurrent import split, split_grad
 from gt.ops.recurrent_steps import OnArrays, layers_of, unrolled, unrolled_back
-from gt.worker.engine.torch import aten
+from gt.worker.engine.torch import aten, small_lstm
 
 Array = torch.Tensor
 CUDNN = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
@@ -62,6 +62,8 @@ def recurrent(
         return *(t.to(dtype) for t in (y, *ends)), saved
     if x.device.type == "cuda":
         made, kept = _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, saves)
+    elif small_lstm.takes(x, begin, weights, mode, ways, bias, sizes):
+        made, kept = small_lstm.forward(x, begin, weights)
     elif saves and _onednn_takes(x, begin, weights, mode, ways, bias, sizes):
         made, kept = _onednn(x, begin, weights)
     elif saves:
@@ -87,6 +89,9 @@ def recurrent_grad(*operands: Array, mode: str, layers: int, ways: int, bias: bo
     if x.device.type == "cuda":
         kept = kept or _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, True)[1]
         return _cudnn_back(gy, g_last, x, begin, weights, kept, mode, layers, ways, bias, sizes)
+    if small_lstm.takes(x, begin, weights, mode, ways, bias, sizes):
+        kept = kept or small_lstm.forward(x, begin, weights)[1]
+        return tuple(t.to(dtype) for t in small_lstm.backward(gy, g_last, kept))
     if _onednn_takes(x, begin, weights, mode, ways, bias, sizes):
         kept = kept or _onednn(x, begin, weights)[1]
         return tuple(t.to(dtype) for t in _onednn_back(gy, g_last, x, begin, weights, kept))
