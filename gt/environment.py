@@ -160,6 +160,7 @@ INSTRUCTION_LOG_SIZE = whole(
 AUTO_SHARD = flag("GT_AUTO_SHARD", [CLIENT, SERVER], "`1` spreads new tensors over all workers")
 AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that repeats with torch.compile")
 CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat without CUDA graphs", default=True)
+CHAINS = flag("GT_CHAINS", [WORKER], "`0` computes every elementwise op of a CUDA graph by a kernel of its own", default=True)
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
 EARLY = flag("GT_EARLY", [CLIENT], "`0` sends a repeated step only when Python has issued it", default=True)

@@ -66,6 +66,9 @@ TRACES: Described = {
     "compile_cache_hits": "compiled forms found on disk",
     "inputs_copied": "inputs copied because a compiled form wanted other strides",
     "graph_captures": "CUDA graphs that were recorded",
+    "chains": "kernels of CUDA graphs that compute several elementwise instructions each",
+    "chained": "instructions that these compute",
+    "chains_failed": "chains of such instructions whose kernel could not be compiled: they run one by one",
     "fallbacks": "programs that were to be compiled and were not; `fallback: REASON` counts each reason",
 }
 SHARES: Described = {

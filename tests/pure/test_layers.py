@@ -51,6 +51,7 @@ THREADED = {
     "worker/collectives/process_group.py": "groups are built in a thread, which waits for peers and loads PyTorch",
     "worker/collectives/torch_transport.py": "torch.distributed waits for peers in a thread",
     "worker/engine/philox.py": "random numbers of a large tensor are made on all cores",
+    "worker/engine/torch/chain_kernels.py": "kernels are compiled while the graph runs without them",
     "worker/engine/torch/inductor.py": "programs are compiled while they run as they are",
     "worker/recorder.py": "a thread reports the times that another recorded",
     "worker/second_thread.py": "short runs are executed while the first thread is inside a long kernel",

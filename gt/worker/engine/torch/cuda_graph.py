@@ -19,6 +19,7 @@ from gt.garbage import uncollected
 from gt.program.code import by_result
 from gt.program.stretch import pick
 from gt.worker.engine.torch import checking
+from gt.worker.engine.torch.graph_chains import GraphChains
 from gt.worker.engine.torch.graph_function import capturable
 from gt.worker.engine.torch.graph_images import images_last, is_packed, layout
 from gt.worker.engine.torch.graph_numbers import GraphNumbers, Rises
@@ -65,6 +66,7 @@ class Graph:
         self.before: dict[int, int] = {}  # id -> result, of the call before
         self.function: Callable[..., tuple] | None = None  # the function to record, if one is given
         self.captured: Callable[..., tuple] | None = None  # the function, between the first run and the last capture
+        self.chains = GraphChains(engine, self.may_repeat)
         self.events = ResultEvents()  # of the function, for reads of its small results
         self.numbers: GraphNumbers | None = None
         self.rises = Rises()  # of the numbers that it was called with
@@ -85,6 +87,12 @@ class Graph:
             try:
                 self._capture([table[i] for i in ids], numbers)
             except RuntimeError as refused:  # CUDA's error for an op that cannot be captured
+                self._not_captured(refused)
+                return False
+        elif self.chains.are_compiled():
+            try:
+                self._record_bound([table[i] for i in ids], table)
+            except RuntimeError as refused:
                 self._not_captured(refused)
                 return False
         if self.checked == self.captures:
@@ -162,7 +170,7 @@ class Graph:
     def _make_function(self) -> None:
         program, self.events = self.program, ResultEvents()
         self.captured = self.function or capturable(
-            program.program, program.kinds, self.engine, stage=program.stage, events=self.events
+            program.program, program.kinds, self.engine, stage=program.stage, events=self.events, chains=self.chains
         )
 
     def _record(self) -> None:
@@ -289,7 +297,8 @@ class Graph:
         self._capture(arrays, numbers)
 
     def _record_bound(self, arrays: list[torch.Tensor], table: dict[int, Any]) -> None:
-        """Record again, with other buffers of inputs. Libraries are initialized: the function need not run before."""
+        """Record again, with other buffers of inputs, or kernels that were compiled meanwhile. Libraries are initialized: the
+        function need not run before."""
         left: dict[int, Any] = {}  # by result, the tensor that lies in the buffer of an input
         while self.recordings:
             left |= self.recordings.pop().clone_lent(table, arrays, self.statics)
@@ -333,7 +342,8 @@ class Graph:
         return bool(self.recordings)
 
     def stats(self) -> dict[str, float]:
-        return {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
+        own = {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
+        return own | self.chains.stats()
 
 
 def _held(at: torch.device) -> int:

@@ -77,6 +77,7 @@ class TorchEngine:
         self.uploads = torch.cuda.Stream(self.at) if self.at.type == "cuda" else None
         self.graphs: WeakSet[Graph] = WeakSet()
         self.small_runs = SmallRuns() if self.at.type == "cpu" and NATIVE is not None else None
+        self.chains: Any = None  # the kernels of chains, once a graph has some
         self.threads: KernelThreads | None = KernelThreads() if self.at.type == "cpu" else None
 
     def begin(self) -> None:

@@ -13,6 +13,7 @@ from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.program import Program
 from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.graph_chains import GraphChains
 from gt.worker.engine.torch.graph_images import images_last, on_images
 from gt.worker.engine.torch.joined import joining
 from gt.worker.engine.torch.kernels import GATHERED
@@ -38,10 +39,11 @@ def capturable(
     program: Program, kinds: dict[int, Any], engine: Any, in_place: bool = True,
     stage: Callable[[str, Program], Program] = lambda name, program: program,
     collectives: Mapping[int, Callable[..., Any]] = NONE, events: ResultEvents | None = None,
+    chains: GraphChains | None = None,
 ) -> Callable[..., tuple]:  # fmt: skip
     """A program as a function of tensors alone: holes are 0-d tensors. With `in_place`, updates of many parameters run as one
     fused call in place; without, all ops are in a form that a compiler can fuse. `collectives` has the kernels of those,
-    `events` are recorded behind small results."""
+    `events` are recorded behind small results, `chains` are the graph's."""
     own = {n: ready for n, ready in kinds.items() if not ready.kind.row.collective}
     kernels = {**tensor_kernels(program, own, engine, in_place), **collectives}
     if not in_place:
@@ -59,8 +61,12 @@ def capturable(
         program = stage("sums in norms", fuse_sums(program, lambda kind: own_kernel(kind) is not None))
         own = {ins.number: own_kernel(ins.kind) for ins in program.instructions if not (ins.parts or ins.holes or ins.in_place)}
         kernels |= {n: run for n, run in own.items() if run is not None}
-        if images_last(program, engine.at):
+        if images := images_last(program, engine.at):
             kernels |= {n: on_images(kernels[n]) for n, kind in program.kinds.items() if kind.row.images}
+        if chains is not None:
+            program, fused = chains.fuse(program, bool(images))
+            kernels |= fused
+            program = stage("chains fused", program)
         program = stage("lists in a row", in_a_row(program, alike))
         program = stage("lists fused", fuse_lists(program, alike))
         program = stage("on two streams", off_critical_path(early_collectives(program)))
