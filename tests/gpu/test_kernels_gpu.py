@@ -119,6 +119,15 @@ def test_graph_kernels_of_norms_give_pytorch_s_results(shape, ndim, dtype):
             torch.testing.assert_close(x.double(), right, rtol=close["rtol"], atol=10 * close["atol"])
 
 
+@pytest.mark.parametrize("shape", [(64, 64, 32, 32), (64, 128, 8, 8), (64, 3, 32, 32), (5, 33, 40, 41)], ids=str)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_graph_kernels_of_channel_sums_are_sums(shape, layout):
+    a = torch.randn(shape, device="cuda").to(memory_format=layout)
+    run = graph_kernels.kernel(infer(TABLE["sum"], (Spec(shape, float32),), ((0, 2, 3), False)))
+    assert getattr(run, "func", None) is graph_kernels.channel_sums
+    torch.testing.assert_close(run(a).double(), a.double().sum((0, 2, 3)), rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=lambda d: d.name)
 def test_graph_kernels_of_gelu_give_pytorch_s_results(dtype):
     a = torch.randn(3001, dtype=TORCH[dtype], device="cuda") * 4

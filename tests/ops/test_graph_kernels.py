@@ -31,6 +31,11 @@ a = torch.randn(1500) * 4
 a[:4] = torch.tensor([-torch.inf, torch.inf, torch.nan, -3e4])
 want = torch.nn.functional.gelu(a.clamp(min=-1e4))
 torch.testing.assert_close(kernels.gelu(a, tanh=False), want, equal_nan=True, rtol=1e-5, atol=1e-6)
+x = torch.randn(5, 7, 4, 3)
+for image in (x, x.to(memory_format=torch.channels_last), x.transpose(2, 3)):
+    for keepdims in (False, True):
+        found = kernels.channel_sums(image, axis=(0, 2, 3), keepdims=keepdims)
+        torch.testing.assert_close(found, image.sum((0, 2, 3), keepdim=keepdims), **close)
 print("right")
 """
 

@@ -14,7 +14,10 @@ import triton.language as tl
 
 from gt.ops import Kind
 from gt.ops.activation import GELU_ZERO
+from gt.spec import float32
 from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.kernels import SUMMED
+from gt.worker.engine.torch.ones import ones
 
 Array = torch.Tensor
 TILE = 2048  # elements that a program has in registers at a time, and of a gradient
@@ -159,6 +162,23 @@ def gelu(a: Array, *, tanh: bool) -> Array:
     return y
 
 
+def is_channel_sum(kind: Kind) -> bool:
+    """Whether it is the sum of images over all but their channels, as the gradient of a convolution's bias."""
+    a, axis = kind.ins[0], kind.settings["axis"]
+    return a.ndim == 4 and tuple(axis) == (0, 2, 3) and a.dtype is float32 and LEAST <= a.numel <= SUMMED
+
+
+def channel_sums(a: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """As products with ones: on an H200 6.3 us for 64 x 64 x 32 x 32, where the sum takes 19.5."""
+    if a.is_contiguous():
+        of_image = torch.mv(a.view(-1, a.shape[2] * a.shape[3]), ones(a.shape[2] * a.shape[3], a))
+        found = torch.mv(of_image.view(a.shape[:2]).t(), ones(len(a), a))
+    else:
+        rows = a.permute(0, 2, 3, 1).reshape(-1, a.shape[1])  # without a copy where the channels are last
+        found = torch.mv(rows.t(), ones(len(rows), a))
+    return found.reshape(1, -1, 1, 1) if keepdims else found
+
+
 class OfKind(NamedTuple):
     """`run` computes instructions of kinds of which `fits` is true."""
 
@@ -169,6 +189,7 @@ class OfKind(NamedTuple):
 KERNELS: dict[str, OfKind] = {
     "layer_norm_grad": OfKind(partial(add_layer_norm_grad, None), is_fused), "add_layer_norm": OfKind(add_layer_norm, is_fused),
     "add_layer_norm_grad": OfKind(add_layer_norm_grad, is_fused), "gelu": OfKind(gelu),
+    "sum": OfKind(channel_sums, is_channel_sum),
 }  # fmt: skip
 
 

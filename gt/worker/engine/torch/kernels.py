@@ -16,6 +16,7 @@ from gt.ops.linalg import finite
 from gt.ops.special import factorial
 from gt.worker.engine.torch import aten, layers, recurrent
 from gt.worker.engine.torch import training as steps
+from gt.worker.engine.torch.ones import ones
 from gt.worker.engine.torch.sparse import sparse_matmul
 
 Array = torch.Tensor
@@ -51,7 +52,7 @@ def _bias_grad(g: Array) -> Array:
     if g.is_cuda and g.dtype is torch.float32 and g.ndim > 1 and g.numel():
         rows = g.flatten(0, -2)
         if g.numel() <= (SUMMED if len(rows) >= MANY else SMALL):
-            return torch.mv(rows.t(), rows.new_ones(len(rows)))
+            return torch.mv(rows.t(), ones(len(rows), rows))
     return g.sum(dim=tuple(range(g.ndim - 1))) if g.ndim > 1 else g
 
 
