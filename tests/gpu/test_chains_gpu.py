@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import gt
-from gt.program import Program, run
+from gt.ops import infer, row
+from gt.program import Instruction, Program, run, with_frees
+from gt.spec import Spec, float32
 from gt.testing import cluster
 from gt.worker.engine.choose import make as engine_for
 from gt.worker.engine.torch import chain_source
@@ -58,6 +60,21 @@ def test_a_chain_gives_the_bits_of_its_ops(name: str, monkeypatch: pytest.Monkey
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
         if a.is_floating_point():
             assert torch.equal(a.signbit() & ~a.isnan(), b.signbit() & ~b.isnan())
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_chain_of_images_leaves_their_channels_last(mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain_source, "LEAST", 1)
+    spec = Spec((4, 5, 6, 7), float32)
+    kinds = [infer(row("add"), (spec, spec), ()), infer(row("relu"), (spec,), ())]
+    body = [Instruction(1, kinds[0], (3,), (1, 2)), Instruction(2, kinds[1], (4,), (3,))]
+    after, kernels = fused(Program(7, 2, with_frees(body, {1, 2, 4}), (4,)))
+    a, b = torch.randn(2, 4, 5, 6, 7, device="cuda")
+    a = a.contiguous(memory_format=torch.channels_last)
+    b = b if mixed else b.contiguous(memory_format=torch.channels_last)
+    [made] = run(after, [a, b], [], lambda kind: kernels[after.instructions[0].number])
+    assert torch.equal(made, (a + b).relu())
+    assert mixed or made.is_contiguous(memory_format=torch.channels_last)
 
 
 def heat(steps: int, waits: bool) -> tuple[list[Any], dict[str, Any]]:

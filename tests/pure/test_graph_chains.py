@@ -17,7 +17,7 @@ TWO_CHAINS = [op(ADD, 3, 1, 2), op(NEG, 4, 3), op(RESHAPE, 5, 4), op(MUL, 6, 1, 
 
 
 class Kernels:
-    """Kernels by the ops of their chain, which are compiled when a test says so."""
+    """Kernels by the ops of their chain, which a test compiles."""
 
     def __init__(self) -> None:
         self.made: dict[str, Any] = {}

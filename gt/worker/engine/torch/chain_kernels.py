@@ -16,11 +16,12 @@ import triton.language as tl
 
 from gt.ops import Kind
 from gt.spec import Spec
-from gt.worker.engine.torch.chain_source import BLOCK, source
+from gt.worker.engine.torch.chain_source import BLOCK, is_elementwise, source
 from gt.worker.engine.torch.dtypes import TORCH
 
 Array = torch.Tensor
 ALIGNED = 16  # bytes: a kernel is compiled for pointers to multiples of it
+IMAGES = 4  # axes of tensors that may lie with their channels last
 MOST = 512  # chains that a process compiles
 NUMBERS = {float: torch.float64, int: torch.int64}  # of numbers that calls give
 
@@ -35,6 +36,7 @@ class ChainKernel:
         self.results = [(spec.shape, TORCH[spec.dtype]) for spec in kind.outs]
         self.dtypes = [TORCH[s.dtype] if isinstance(s, Spec) else NUMBERS[s] for s in kind.ins]
         self.elements = math.prod(kind.outs[0].shape)
+        self.of_images = kind.outs[0].ndim == IMAGES and is_elementwise(kind)
 
     def compile(self, at: torch.device) -> None:
         """Compile it and load it onto the device: its first launch computes nothing."""
@@ -47,14 +49,20 @@ class ChainKernel:
         self._launch(1, *given, -(-self.elements // BLOCK) * BLOCK)
 
     def __call__(self, *operands: Array) -> Any:
-        given = [a if a.is_contiguous() and a.data_ptr() % ALIGNED == 0 else a.clone(memory_format=torch.contiguous_format)
-                 for a in operands]  # fmt: skip
-        made = [torch.empty(shape, dtype=dtype, device=given[0].device) for shape, dtype in self.results]
+        layout = torch.contiguous_format
+        if self.of_images and all(a.is_contiguous(memory_format=torch.channels_last) for a in operands if a.ndim):
+            layout = torch.channels_last
+        given = [_laid_out(a, layout if a.ndim else torch.contiguous_format) for a in operands]
+        made = [torch.empty(shape, dtype=t, device=given[0].device, memory_format=layout) for shape, t in self.results]
         self._launch(triton.cdiv(self.elements, BLOCK), *given, *made, 0)
         return tuple(made) if len(made) > 1 else made[0]
 
     def _launch(self, programs: int, *given: Any) -> None:
         self.kernel[(programs,)](*given, num_warps=4, enable_fp_fusion=False)
+
+
+def _laid_out(a: Array, layout: torch.memory_format) -> Array:
+    return a if a.is_contiguous(memory_format=layout) and a.data_ptr() % ALIGNED == 0 else a.clone(memory_format=layout)
 
 
 class ChainKernels:

@@ -107,6 +107,15 @@ def _typed(ins: Instruction, halves: bool) -> bool:
     return names == {"float32"} or halves and len(names) == 1 and names <= set(FLOATS) and not ins.holes
 
 
+def is_elementwise(kind: Kind) -> bool:
+    """Whether each result of a kind depends on elements of the same place, or on single ones: then the order of elements in
+    memory does not matter."""
+    chain: Chain = kind.settings["chain"]
+    shape = kind.outs[0].shape
+    full = all(type(spec) is not Spec or spec.shape == shape or spec.ndim == 0 for spec in kind.ins)
+    return full and all(link.kind.row.name not in SHIFTED for link in chain.links)
+
+
 def source(kind: Kind) -> str:
     """The kernel's source. `first` is the first element's index: behind the last one it computes nothing."""
     return "\n".join(_Writer(kind).lines) + "\n"

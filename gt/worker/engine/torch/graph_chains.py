@@ -27,8 +27,8 @@ class GraphChains:
         self.chains = self.links = 0  # of the last recording
 
     def fuse(self, program: Program, images: bool) -> tuple[Program, dict[int, Any]]:
-        """The program with chains, and their kernels by number. A chain's kernel has its tensors contiguous: others, as views
-        and images with the channels last, are left alone."""
+        """The program with chains, and their kernels by number. Views are left alone, and in a program with `images` that have
+        their channels last all ops on such tensors that read other places: a chain's kernel wants its tensors packed."""
         self.asked, self.lacking, self.chains, self.links = [], [], 0, 0
         if not environment.CHAINS.value() or importlib.util.find_spec("triton") is None:
             return program, {}
@@ -37,9 +37,10 @@ class GraphChains:
         views = {r for ins in program.instructions if _is_view(ins) for r in ins.results}
 
         def joins(ins: Instruction) -> bool:
-            if images and ins.made[0].ndim == IMAGES or not views.isdisjoint(ins.values):
+            if not views.isdisjoint(ins.values) or not chain_source.joins(ins):
                 return False
-            return chain_source.joins(ins)
+            whole = all(spec.ndim == 0 or spec.shape == ins.made[0].shape for spec in ins.specs)
+            return not images or ins.made[0].ndim != IMAGES or whole and chain_source.at_own_place(ins)
 
         fused = fuse_chains(program, joins, chain_source.at_own_place, self._has_kernel)
         chains = [ins for ins in fused.instructions if ins.op is CHAIN]
