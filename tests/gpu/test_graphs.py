@@ -285,7 +285,7 @@ def test_a_graph_is_checked_where_one_asks_for_it(monkeypatch: pytest.MonkeyPatc
 def test_a_graph_that_is_wrong_is_left_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     from gt.worker.engine.torch import cuda_graph
 
-    def wrong(program: Any, kinds: Any, engine: Any, in_place: bool = True, stage: Any = None, events: Any = None) -> Any:
+    def wrong(program: Any, kinds: Any, engine: Any, **_: Any) -> Any:
         right = capturable(program, kinds, engine, False)
         return lambda *given: tuple(made * 1.5 for made in right(*given))
 
