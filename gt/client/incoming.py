@@ -14,13 +14,15 @@ from gt.client.user_lines import line_of
 from gt.ops.table import spec_in
 from gt.spec import Spec
 from gt.transport.events import Listen, Watched
-from gt.transport.messages import Ack, Answer, Failed, Mail, Note, Peers, Upload, Value
+from gt.transport.messages import Ack, Answer, Failed, Mail, Note, Peers, SmallValues, Upload, Value
 
 
 def handle(session: Any, mail: Mail) -> None:
     match mail.message:
         case Value() as value:
             _value(session, value, mail)
+        case SmallValues() as values:
+            session.replies.take_small(values)
         case Failed(ticket, error, text, tensor):
             session.replies.settle(ticket, error=_error(session, error, text, tensor))
         case Ack(serial, seconds):

@@ -47,7 +47,7 @@ class Loop:
         self.programs: dict[int, Unrolled] = {}  # by the number of steps
         self.least = SURE if max([back for _, back in self.carried.values()], default=0) > 1 else 0
         self.wanted = SURE  # right predictions in a row that are required
-        self.seconds = 1.0  # least seconds of a step
+        self.seconds, self.most = 1.0, 0  # least seconds of a step; how many may be sent at once, 0 if one takes too long
         self.length = 0  # steps of the last run of the loop that were sent ahead and came
 
     def numbers(self, batch: list[Encoded], gets: Sequence[Get]) -> Numbers | None:
@@ -66,12 +66,12 @@ class Loop:
         """The ids of earlier values that a step frees."""
         return [*self.dying(numbers), *numbers[self.rest]]
 
-    @property
-    def most(self) -> int:
-        """How many steps may be sent at once; 0 if one takes too long."""
+    def took(self, seconds: float) -> None:
+        """A step took so many seconds."""
+        self.seconds = min(self.seconds, seconds)
         steps = min(STEPS, OPS // len(self.step.instructions), BYTES // max(1, 2 * self.nbytes))
         steps = min(steps, int(SECONDS / max(self.seconds, 1e-9)))
-        return steps if steps > 1 else 0
+        self.most = steps if steps > 1 else 0
 
     def call(self, steps: list[Numbers], several: Unrolled) -> Encoded:
         """The call of the program of these steps."""

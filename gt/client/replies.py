@@ -12,7 +12,7 @@ import numpy as np
 
 from gt.ops.table import spec_in
 from gt.spec import Spec
-from gt.transport.messages import Value
+from gt.transport.messages import SmallValues, Value
 
 # By dtype, the function that takes an element's bytes apart; complex numbers and bfloat16 are NumPy's work.
 FORMS = {
@@ -109,6 +109,16 @@ class Replies(dict[int, Reply]):
         reply = self.get(value.ticket) or self.ahead.get(value.ticket)
         if reply is not None:
             reply.add(value, data)
+
+    def take_small(self, message: Value | SmallValues) -> bool:
+        """Take values whose bytes are in their message. Returns whether they are."""
+        if isinstance(message, SmallValues):
+            for value in message.values:
+                self.take(value, value.data)
+            return True
+        if message.place is None:
+            self.take(message, message.data)
+        return message.place is None
 
     def settle(self, ticket: int, value: Any = None, error: BaseException | None = None) -> None:
         """Settle the reply of a ticket, unless its reader was interrupted."""

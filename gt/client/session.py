@@ -273,7 +273,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                     reply = self.steps.answers.pop(reply.ticket)
             if not self.workers:
                 await_answer(self, reply, "this read")
-            elif not reply.done:
+            else:
                 self.link.wait(reply, None)
             if question is not None:
                 await_answer(self, question.reply, "this read")

@@ -66,7 +66,7 @@ class StepsAhead:
             if key not in self.loops and took < 1.0:
                 self._try(batch, gets)
             return False
-        loop.seconds = min(loop.seconds, took)
+        loop.took(took)
         before, self.last = self.last, loop.numbers(batch, gets)
         if self.last is None or not loop.fits(self.last):
             self.right = 0
@@ -105,19 +105,18 @@ class StepsAhead:
     def count(self) -> int:
         """How many steps to send, a power of two: as many as the last run had, or a share of the ones that came."""
         loop = self.loop
-        if loop is None:
+        if loop is None or len(self.sent) >= loop.most or len(self.sent) >= 2 * self.at_once:
             return 0
-        left = self.length - self.done - len(self.sent)
         most = min(loop.most, 2 * self.at_once)  # the answers of the first steps are there before many are computed
-        steps = min(most, max(FIRST, self.done // SHARE) if not self.length else left)
-        return 1 << steps.bit_length() - 1 if steps > 0 and len(self.sent) < most else 0
+        steps = min(most, max(FIRST, self.done // SHARE) if not self.length else self.length - self.done - len(self.sent))
+        return 1 << steps.bit_length() - 1 if steps > 0 else 0
 
     def send(self, count: int) -> tuple[list[Encoded], tuple[Get, ...]]:
         """The instructions and reads of so many steps."""
         loop, steps, gets = self.loop, [], []
         assert loop is not None and self.last is not None
         if (came := self.done - self.began[0]) > FEW:  # they take less time than when each was sent by itself
-            loop.seconds = min(loop.seconds, (self.clock() - self.began[1]) / came)
+            loop.took((self.clock() - self.began[1]) / came)
         several = loop.programs.get(count)
         if several is None:
             several = loop.programs[count] = unrolled(loop.step, self.tracer.number(), count, loop.carried)

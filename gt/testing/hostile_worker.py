@@ -28,6 +28,7 @@ def to_the_dispatcher(r: Random) -> Any:
         m.Hello(m.VERSION, "", text, number), m.Batch(number, (), [(1, 1, 1)], ((number, 1, (0, 2)),)), m.Ask(number, "stats"),
         m.Skip(number, ()), m.Drop("c0", number), m.Run("c0", 1, (), [(1, 1, 1.0)]), m.Peers(()), m.Configure({"s": deep}),
         m.Welcome(text, number), m.Upload("c0", number, (0, 2)), m.Value(number, (0, 2), (0,), (2,), 1),
+        m.SmallValues((m.Value(number, (0, 2), (0,), (2,), 1, None, b""),)),
         m.Attached(2, True, who),
     ))  # fmt: skip
 

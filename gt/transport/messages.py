@@ -22,7 +22,7 @@ from gt.transport.peer_messages import Reached as Reached
 from gt.transport.peer_messages import StallQuery as StallQuery
 from gt.transport.peer_messages import Ways as Ways
 
-VERSION = 8
+VERSION = 9
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # factors of a client's weight
 WEIGHTS = (0.01, 100.0)  # the lowest and the highest weight of a client
 LIMIT = 64 << 20  # bytes of one message, without its frames
@@ -226,6 +226,12 @@ class Value(Message, frozen=True, tag=17):
     data: bytes = b""
 
 
+class SmallValues(Message, frozen=True, tag=35):
+    """Several small answers of one run, each with its bytes in `data`."""
+
+    values: tuple[Value, ...]
+
+
 class Release(Message, frozen=True, tag=18):
     """A shared segment that its owner may write again."""
 
@@ -318,10 +324,12 @@ class Came(Message, frozen=True, tag=34):
 
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
-    | Attached | Value | Release | Upload | Arrived | Note | Piece
+    | Attached | Value | SmallValues | Release | Upload | Arrived | Note | Piece
     | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse | Progress | Drain | Came
     | Subscribe | Listen | WorkerReport | Watched | Seen
 )  # fmt: skip
+
+ANSWERS = (Value, SmallValues)  # types of messages with values for a client
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Any_)

@@ -23,7 +23,7 @@ from gt.transport.debug_output import See
 from gt.transport.events import Seen
 from gt.transport.lane_tables import ClientLanes
 from gt.transport.lanes import Lane
-from gt.transport.messages import VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Value, Welcome, decode, encode
+from gt.transport.messages import ANSWERS, VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Welcome, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.receiving import Background, Receiving
 from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts
@@ -140,6 +140,7 @@ class ZmqLink:
             self.wake_timer.set()
 
     def wait(self, reply: Any, timeout: float | None) -> None:
+        self.receiving.reader_came() if reply.done else None  # one more reader, though it need not receive
         end = None if timeout is None else time.monotonic() + timeout
         if not reply.done and (self.receiving.reader_comes() or reply.wanted is not None and self._take_turn()):
             self.sources.read = reply.wanted is not None
@@ -286,14 +287,12 @@ class ZmqLink:
 
     def _drain_lane(self, fd: int) -> bool:
         """Handle the next message of a worker's lane. Returns whether another may follow."""
-        name, _ = self.lanes.workers[fd]
-        data = self.lanes.receive(fd)
+        (name, _), data = self.lanes.workers[fd], self.lanes.receive(fd)
         if data is None:
             return False
         try:  # noqa: SIM105 (a reader waits for it, and `contextlib.suppress` is three more calls)
             message, replies = decode(data), self.session.replies
-            if type(message) is Value and message.place is None and self.see is None:  # `_handle` of most answers
-                replies.take(message, message.data)
+            if type(message) in ANSWERS and self.see is None and replies.take_small(message):  # `_handle` of most answers
                 self.receiving.received(len(replies) <= 1 or not replies.awaited())
             else:
                 self._handle(name, message, ())
@@ -318,7 +317,7 @@ class ZmqLink:
                 self.session.lose(f"the dispatcher {why}")
             case _:
                 self.session.handle(Mail(name, message, frames))
-                self.receiving.received(type(message) is Value and not self.session.replies.awaited())
+                self.receiving.received(type(message) in ANSWERS and not self.session.replies.awaited())
 
     def _meet(self, workers: tuple[Any, ...]) -> None:
         """Connect to new workers, and disconnect from lost ones."""

@@ -3,14 +3,14 @@ when the device has computed it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
 from gt.errors import ProtocolError
 from gt.ops.table import spec_in
 from gt.spec import Spec
-from gt.transport.messages import Done, Failed, Fetch, Mail, Run
+from gt.transport.messages import Done, Failed, Fetch, Mail, Run, SmallValues, Value
 from gt.worker import transfers
 from gt.worker.client_values import Broken, ClientValues
 from gt.worker.executor import InstructionExecutor
@@ -18,6 +18,27 @@ from gt.worker.host_memory import readable
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.segments import Memory
 from gt.worker.unreported import Columns
+
+GROUP, TINY = 16, 1024  # most answers in one message, and most bytes of each
+
+
+def grouped(mails: list[Mail], clients: Container[str]) -> list[Mail]:
+    """The same mails, with small values for one of these clients that follow one another in one message."""
+    out: list[Mail] = []
+    group: list[Value] = []
+    for mail, after in zip(mails, [*mails[1:], None]):
+        if mail.peer not in clients or not _small(mail):
+            out.append(mail)
+            continue
+        group.append(mail.message)
+        if after is None or after.peer != mail.peer or not _small(after) or len(group) == GROUP:
+            out.append(Mail(mail.peer, SmallValues(tuple(group))) if len(group) > 1 else mail)
+            group = []
+    return out
+
+
+def _small(mail: Mail) -> bool:
+    return type(mail.message) is Value and not mail.frames and mail.message.place is None and len(mail.message.data) <= TINY
 
 
 class Answers:

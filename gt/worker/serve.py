@@ -50,6 +50,7 @@ from gt.transport.process_memory import Inbox
 from gt.transport.reporting import Reporter
 from gt.transport.sockets import whole
 from gt.transport.wake import Waker
+from gt.worker.answers import grouped
 from gt.worker.busy_time import BusyTime
 from gt.worker.client_socket import ClientSocket
 from gt.worker.client_turns import ClientTurns
@@ -109,8 +110,7 @@ class Shell:
         self.core = Worker(engine, self.clients.memory)
         self.core.host.limit(environment.DEVICE_MEMORY.value(), environment.HOST_MEMORY.value() or host_share(engine))
         self.clients.memory.map = self.core.streams.maps if self.core.streams is not None else None
-        self.core.flush = self._send
-        self.core.more, self.core.left, self.core.clock = self._stats, self._left, time.time
+        self.core.flush, self.core.more, self.core.left, self.core.clock = self._send, self._stats, self._left, time.time
         if batch > 1:
             self.core.units = Units(batch)
         self.core.say = say or self.core.say
@@ -376,7 +376,7 @@ class Shell:
         self.client_left = True
 
     def _send(self, mails: list[Mail]) -> None:
-        for mail in mails:
+        for mail in grouped(mails, self.clients.lanes.to) if len(mails) > 1 else mails:
             if self.see is not None:
                 self.see("->", mail.message)
             if mail.peer == DISPATCHER:

@@ -90,6 +90,8 @@ class Attacker(Member):
                         self.owed -= Counter([ticket])
                     case m.Value(ticket=ticket, pieces=1):
                         self.owed -= Counter([ticket])
+                    case m.SmallValues(values):
+                        self.owed -= Counter([value.ticket for value in values])
                     case m.Bye():
                         self.let_go = True
                     case m.Upload(_, id, spec, _, boxes):

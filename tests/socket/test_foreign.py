@@ -31,6 +31,7 @@ GOOD = [
     m.Release(3),
     m.Ask(1, "stats"),
     m.Value(9, (8, 2, 2), (0, 0), (2, 2), 1),
+    m.SmallValues((m.Value(9, (8,), (), (), 1, None, b"\0\0\0\0"),)),
     m.Bye("x"),
     m.Done("c", 1),
     m.Drop("c"),
