@@ -91,10 +91,11 @@ class Columns:
             self.ticks.note = None
 
     def _note(self, entries: tuple) -> None:
-        """Instructions inside of a program have ended."""
-        now = self.clock()
-        for entry in entries:
-            start, self.part = self.part, now  # before a report may see the entry
+        """Instructions inside of a program have ended: those of one call, which share its time."""
+        now, began = self.clock(), self.part
+        each = (now - began) / len(entries) if entries else 0.0
+        for left, entry in zip(range(len(entries) - 1, -1, -1), entries):
+            start, self.part = self.part, now - left * each  # before a report may see the entry
             self.append(entry, start)
 
     def read(self, id: int, nbytes: int, began: float) -> None:

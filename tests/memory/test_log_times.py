@@ -140,7 +140,7 @@ def test_ops_that_numpy_runs_for_pytorch_have_times_of_their_own(
     began = clock()
     monkeypatch.setitem(numpy_traces.FUNCTIONS, "sub", slow)
     with cluster(1, engine="pytorch") as made, logged(timed(made, clock), tmp_path / "log") as work:
-        x, a = gt.tensor(np.ones((8, 8), "float32")), gt.full((8, 8), 0.5)
+        x, a = gt.tensor(np.ones((8, 8), "float64")), gt.full((8, 8), 0.5, dtype=gt.float64)
         for _ in range(STEPS):
             x = (((x * a + 1) * a - a) * a + 1) * a
         x.numpy()

@@ -46,16 +46,16 @@ class Made:
         fit = [v for v, s in self.specs.items() if s.dtype is dtype and (shapes is None or s.shape in shapes)]
         return self.draw(st.sampled_from(fit)) if fit else None
 
-    def op(self, name: str, *operands: Any, **statics: Any) -> None:
+    def op(self, name: str, *operands: Any, ints: tuple[int, ...] = (), **statics: Any) -> None:
         """Add an instruction, if its operands go together. A number is of type float or a Hole."""
-        ins = [float if isinstance(o, (float, Hole)) else self.specs[o] for o in operands]
+        ins = [float if isinstance(o, (float, Hole)) else self.specs[o] for o in operands] + [int] * len(ints)
         try:
             kind = kind_of(name, *ins, **statics)
         except (ValueError, TypeError, IndexError):
             return
         made = tuple(range(len(self.specs) + 1, len(self.specs) + 1 + len(kind.outs)))
         self.kinds[len(self.body)] = kind
-        self.body.append(Instruction(len(self.body), kind, made, operands))
+        self.body.append(Instruction(len(self.body), kind, made, operands + ints))
         self.specs |= dict(zip(made, kind.outs))
 
     def number(self) -> Any:
@@ -103,6 +103,7 @@ def small_programs(draw: Any) -> tuple[Program, int]:
             if made.specs[a].shape[0] >= 3:  # the index has places up to 2
                 made.op("index_select", a, 4, axis=0)
             made.op("cat", a, a, axis=last)
+            made.op("roll", a, ints=(2, -9), axes=(last, 0))
         elif name == "sum" and last >= 0:
             axes = draw(st.sampled_from([(0,), (last,), tuple(range(last + 1))]))
             made.op(draw(st.sampled_from(["sum", "mean"])), a, axis=axes, keepdims=draw(st.booleans()))

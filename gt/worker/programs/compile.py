@@ -222,6 +222,7 @@ class Executable:
         program = self.stage("written in place", write_in_place(program, over))
         self.lowered = program  # the program of the straight-line function
         self.kernels = KernelTable({n: r.watched for n, r in kinds.items()}, over, engine.many, engine.small_runs)
+        self.is_runs = all(ins.in_order for ins in program.instructions)
         self.steps = sum([len(ins.parts) for ins in program.instructions if ins.in_order])
         if self.turns is not None and engine.device == "cpu":  # on other devices kernels are only launched here
             self.pauses = pauses(program)

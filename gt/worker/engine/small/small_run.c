@@ -80,6 +80,18 @@ static int run_joined(char **s, const int64_t *w) {
     return 1;
 }
 
+/* Blocks of P(1) rows of P(2) elements, each moved on by P(3) rows, the last ones to the front. */
+static int run_rolled(char **s, const int64_t *w) {
+    int64_t block = P(1) * P(2), moved = P(3) * P(2);
+    for (int64_t i = 0; i < P(0); i++) {
+        const float *a = (float *)s[w[A]] + i * block;
+        float *out = (float *)s[w[OUT]] + i * block;
+        memcpy(out + moved, a, (size_t)(block - moved) * sizeof(float));
+        memcpy(out, a + block - moved, (size_t)moved * sizeof(float));
+    }
+    return 1;
+}
+
 #define FLOATS(NAME) {#NAME, elementwise, NAME, 4, 4, 4}
 #define TRUTHS(NAME) {#NAME, elementwise, NAME, 4, 4, 1}
 #define OF_TRUTHS(NAME) {#NAME, elementwise, NAME, 1, 1, 1}
@@ -96,7 +108,7 @@ static const Op OPS[] = {
     {.name = "softmax_gradient", .run = run_softmax_gradient}, {.name = "picked_rows", .run = run_picked},
     {.name = "added_rows", .run = run_added}, {.name = "gathered", .run = run_gathered},
     {.name = "scattered", .run = run_scattered}, {.name = "product", .run = run_product},
-    {.name = "joined", .run = run_joined},
+    {.name = "joined", .run = run_joined}, {.name = "rolled", .run = run_rolled},
 };
 enum { COUNT = sizeof(OPS) / sizeof(OPS[0]) };
 

@@ -219,6 +219,21 @@ def _cat(b: RunBuilder, kind: Kind, *views: View) -> Sequence[View]:
     return (out,)
 
 
+def _roll(b: RunBuilder, kind: Kind, a: View, *shifts: View) -> Sequence[View]:
+    """By numbers that do not change: a step for each axis."""
+    axes = kind.settings["axes"]
+    _want(a.dtype is float32 and len(axes) == len(shifts) and all(0 <= axis < len(a.shape) for axis in axes))
+    for axis, shift in zip(axes, shifts):
+        number, n = b.slots[shift.slot].number, a.shape[axis]
+        _want(number is not None and number == int(number))
+        a, out = b.contiguous(a), b.new(Spec(a.shape))
+        outer, behind = Spec(a.shape[:axis]).numel, Spec(a.shape[axis + 1 :]).numel
+        b.emit("rolled", out, [a], (outer, n, behind, int(number or 0) % n))
+        a = out
+    _want(bool(axes))
+    return (a,)
+
+
 def _reshape(b: RunBuilder, kind: Kind, a: View) -> Sequence[View]:
     a, shape = b.contiguous(a), kind.outs[0].shape
     _want(Spec(shape).numel == a.numel)
@@ -269,7 +284,7 @@ EXACT: dict[str, Steps] = {
     "min_at": _extreme("least", True), "max_at": _extreme("most", True),
     "argmin": _extreme("least", False), "argmax": _extreme("most", False),
     "embedding": _pick, "index_select": _pick, "index_add": _add_rows,
-    "gather": _gather("gathered"), "gather_grad": _gather("scattered"), "cat": _cat,
+    "gather": _gather("gathered"), "gather_grad": _gather("scattered"), "cat": _cat, "roll": _roll,
 }  # fmt: skip
 VIEWS: dict[str, Steps] = {"reshape": _reshape, "permute": _permute, "expand": _expand, "spread": _spread}
 # Rows whose steps may round otherwise: they run by these everywhere, so that a program gives the bits of its ops one by one.

@@ -167,7 +167,7 @@ class TorchEngine:
             graph = Graph(program, self)
             graph.question = not program.large
             return graph
-        if self.at.type == "cpu":
+        if self.at.type == "cpu" and not program.is_runs:
             return numpy_trace(program)
         return None
 
