@@ -31,21 +31,22 @@ def small_runs(program: Program, runs: StepsOfRuns) -> Program:
         seen.update(() if step else ins.values)
     body: list[Instruction] = []
     group: list[Instruction] = []
-    takes = runs.begin()
+    takes, seconds = runs.begin(), 0.0
     packed: set[int] = set()  # values of steps that are contiguous wherever they are computed
     for ins, step in zip(program.instructions, steps):
         if step and (not ins.op.view or packed.issuperset(ins.values) and _keeps_order(ins)):
             packed.update(ins.results)
         member = step and (not ins.op.view or not seen.intersection(ins.results) or packed.issuperset(ins.results))
-        if member and sum(part.seconds for part in group) + ins.seconds <= LONGEST and takes(ins):
+        if member and seconds + ins.seconds <= LONGEST and takes(ins):
             group.append(ins)
+            seconds += ins.seconds
             continue
         made = {r for part in group for r in part.results}
         if step and not member and made.isdisjoint(ins.values):
             body.append(ins)  # a view of a value from before
             continue
         body += _joined(group)
-        takes = runs.begin()
+        takes, seconds = runs.begin(), ins.seconds
         group = [ins] if member and takes(ins) else []
         body += [] if group else [ins]
     body += _joined(group)
