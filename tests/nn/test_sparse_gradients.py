@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import gt
+from gt.worker.engine.torch import training
 from tests.nn.compare import ENGINES, numbers
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of PyTorch's own optimizers
@@ -151,3 +154,26 @@ def test_bags_have_sparse_gradients() -> None:
             assert bag.weight.grad.is_sparse
             found.append(_gradient(m, bag.weight))
     np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_rows_are_updated_in_place_as_by_pytorch_and_a_wrong_place_changes_nothing() -> None:
+    table, rows, index = torch.randn(9, 5), torch.randn(2, 3, 5), torch.tensor([[0, 8, 0], [3, 0, 3]])
+    for scale, found in ((-0.3, training.sgd_rows(table, rows.view(6, 5), index, 0.3, maximize=False)),
+                         (0.3, training.sgd_rows(table, rows.view(6, 5), index, 0.3, maximize=True))):  # fmt: skip
+        want = table.double().index_add(0, index.flatten(), rows.view(6, 5).double(), alpha=scale)
+        torch.testing.assert_close(found, want.float(), rtol=1e-6, atol=1e-6)
+    before = table.clone()
+    for wrong in (9, -1):
+        with pytest.raises((IndexError, RuntimeError)):
+            training.sgd_rows_in_place([(table, rows[:1, :1, :].view(1, 5), torch.tensor([[wrong]]), 0.3)], maximize=False)
+    assert training.sgd_rows(torch.zeros(0, 5), rows[0, :1], torch.tensor([[0]]), 0.3, maximize=False).shape == (0, 5)
+    assert torch.equal(table, before)
+
+
+def test_an_update_of_rows_can_be_traced_by_a_compiler() -> None:
+    table, rows, index = torch.randn(9, 5), torch.randn(2, 5), torch.tensor([[0, 8]])
+    step = partial(training.sgd_rows, maximize=False)
+    traced = make_fx(step)(table, rows, index, 0.3)
+    torch.testing.assert_close(traced(table, rows, index, 0.3), step(table, rows, index, 0.3))
+    other = torch.randn(9, 5)
+    assert not torch.equal(traced(other, rows, index, 0.3), traced(table, rows, index, 0.3)), "it reads its operands"

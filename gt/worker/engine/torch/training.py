@@ -237,8 +237,10 @@ def sgd_rows_in_place(calls: list[tuple], *, maximize: bool) -> list[tuple[Array
 
 def _add_rows(p: Array, rows: Array, index: Array, scale: float) -> bool:
     """Whether rows were added in C, which PyTorch takes several times as long for. A place outside of the table, and its error,
-    is left to PyTorch."""
-    if NATIVE is None or not p.is_cpu or p.dtype is not torch.float32 or not rows.numel() or index.dtype is not torch.int64:
+    is left to PyTorch, as is a call that a compiler traces."""
+    if NATIVE is None or not p.is_cpu or p.dtype is not torch.float32 or not p.numel() or index.dtype is not torch.int64:
+        return False
+    if torch._C._len_torch_dispatch_stack():
         return False
     if not (p.is_contiguous() and rows.is_contiguous() and index.is_contiguous()) or rows.is_neg() or p.is_neg():
         return False
