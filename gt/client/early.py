@@ -14,7 +14,7 @@ from gt.client.early_gain import Trial
 from gt.client.traces import Trace
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, Form, arguments, first_result, frees_of, ops, parted
+from gt.program.code import Encoded, Form, arguments, first_result, frees_of, number_of, ops, parted
 from gt.program.split import Split, before_updates
 from gt.program.stretch import flat, pick
 
@@ -24,9 +24,12 @@ LEAST = 24  # least ops of a trace that is called early
 BETWEEN = 16  # most calls between two reads with which the first of them is sent early
 RIGHT_AFTER_WRONG = 1 << 10  # consecutive right guesses required after many wrong ones
 HELD = 0.03  # seconds for which a trace in progress is held while the workers have work
+AHEAD = 64  # instructions after a read that are searched for the first one of a trace
 MOST = 1 << 12  # most instructions of a batch whose results are followed
 
-EARLY_STATISTICS = tuple(f"early_calls_{name}" for name in ("sent", "right", "wrong", "inputs_not_there", "no_gain", "trials"))
+EARLY_STATISTICS = tuple(
+    f"early_calls_{name}" for name in ("sent", "right", "wrong", "with_reads", "inputs_not_there", "no_gain", "trials")
+)
 SAME, FROM_FIRST, FROM_LAST = range(3)  # how an id of a call follows from earlier ones
 
 
@@ -103,6 +106,7 @@ class Early:
         self.began = False  # at the first instruction of the checked stretch
         self.begins: set[int] = set()
         self.guesses: dict[int, Guess | None] = {}  # by trace
+        self.splits: dict[int, Split | None] = {}  # by program, of small ones that are sent with their inputs' loads
         self.next: dict[tuple[int, int], Trace] = {}  # by previous trace and first token, the trace that followed
         self.before = self.last = 0  # the trace called last, and its first result
         self.calls = 0  # calls of traces since the last read
@@ -159,6 +163,16 @@ class Early:
         """Whether a call is to be sent with the instruction of this token, the first of a trace."""
         guess = self._expected_guess(token)
         return guess is not None and self._sends(guess)
+
+    def look(self, session: Any) -> bool:
+        """Whether the last instruction is the first of a trace whose call is to be sent; if not, the next one is checked."""
+        code = session.code
+        begins = bool(code) and number_of(code[-1]) in self.begins
+        if not begins and len(code) < AHEAD:
+            session.limit = len(code) + 1
+            return False
+        self.looked, session.limit = True, session.batch
+        return begins and self.sends(number_of(code[-1]))
 
     def begin(self, ins: Encoded, out: list[Encoded]) -> None:
         """A trace may begin with this instruction: add its early call to `out`, the instructions to send."""
@@ -304,27 +318,39 @@ class Early:
     def _guess(self, trace: Trace) -> Guess | None:
         """The guess for a trace, after `CALLS` calls."""
         if trace.number not in self.guesses and self.on and trace.calls >= CALLS and trace.size >= LEAST:
-            split = None
-            if trace.live_results:  # else no result of it is used
-                split = before_updates(self.programs[trace.number], self.number(), self.number())
+            split = self._define(trace.number) if trace.live_results else None  # else no result of it is used
             if split is not None:
-                parts = [part.program for part in (split.first, split.rest) if part is not None]
-                self.defined += parts
-                self.programs.update((program.number, program) for program in parts)
                 self.begins.add(trace.tokens[0])
             self.guesses[trace.number] = Guess(trace, split) if split is not None else None
         return self.guesses.get(trace.number)
 
+    def split(self, number: int) -> Split | None:
+        """A small program split before its updates."""
+        if number not in self.splits:
+            small = len(self.programs[number].instructions) < LEAST
+            self.splits[number] = self._define(number) if small else None
+        return self.splits[number]
+
+    def _define(self, number: int) -> Split | None:
+        """A program split before its updates; the parts are sent with the next batch."""
+        split = before_updates(self.programs[number], self.number(), self.number())
+        if split is not None:
+            parts = [part.program for part in (split.first, split.rest) if part is not None]
+            self.defined += parts
+            self.programs.update((program.number, program) for program in parts)
+        return split
+
     def drop(self, numbers: tuple[int, ...]) -> list[int]:
         """Forget traces; returns the numbers of their split programs."""
-        gone = [guess for n in numbers if (guess := self.guesses.pop(n, None)) is not None]
-        parts = [part.program.number for g in gone for part in (g.split.first, g.split.rest) if part is not None]
+        gone = [guess.split for n in numbers if (guess := self.guesses.pop(n, None)) is not None]
+        gone += [split for n in numbers if (split := self.splits.pop(n, None)) is not None]
+        parts = [part.program.number for split in gone for part in (split.first, split.rest) if part is not None]
         for n in (*numbers, *parts):
             self.effects.pop(n, None)
         return parts
 
     def reset(self) -> None:
-        for known in (self.begins, self.guesses, self.next, self.alive, self.effects):
+        for known in (self.begins, self.guesses, self.splits, self.next, self.alive, self.effects):
             known.clear()
         self.before = self.last = 0
         self.expected, self.timed, self.began, self.resting = None, None, False, False

@@ -49,6 +49,8 @@ def _ask_again(session: Any) -> None:
     lost tensors and late pieces of the others are not counted twice."""
     with session.lock:
         session.ahead.forget(session)
+        if session.asks is not None:
+            session.asks.forget()
         gets = session.replies.renew()
     if gets:
         session.flush(tuple(gets), wait=False)

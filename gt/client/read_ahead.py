@@ -44,28 +44,47 @@ class ReadAhead:
     def read(self, session: Any, id: int, spec: Spec) -> tuple[Reply, tuple[Get, ...]]:
         """The reply to a read, and the request to send for it: nothing if it was sent with the last read."""
         with session.lock:  # other threads read, too, and if a worker is lost, requests sent ahead are forgotten
+            sent = session.asks.replies_to(session) if session.asks is not None else {}
             follows = self._learn(session, id, spec)
             if follows and (found := self._promoted(session, id, spec)) is not None:
                 self.used += 1
                 return session.reply(found), ()
-            reply = session.reply()
-            reply.wanted = (id, spec_out(spec))
-            gets = [(reply.ticket, *reply.wanted)]
+            gets: list[Get] = []
+            if sent and (found := self._requested(session, sent, id, spec)) is not None:
+                reply, self.written = session.reply(found), session.written
+            else:
+                reply = session.reply()
+                reply.wanted = (id, spec_out(spec))
+                gets.append((reply.ticket, *reply.wanted))
             if not follows and self.follows:
-                for following in self._guessed(spec):
-                    id += following.distance
-                    other = session.replies.ahead_of(id, spec_out(following.spec))
-                    self.asked[id] = (other, following)
-                    gets.append((other.ticket, *other.wanted))
+                self._ask_ahead(session, sent, id, spec, gets)
+            for other in sent.values():
+                session.replies.ahead.pop(other.ticket, None)
         return reply, tuple(gets)
 
-    def _promoted(self, session: Any, id: int, spec: Spec) -> Reply | None:
-        """The reply to a read that was asked for ahead: its reader waits for it as for any other."""
-        reply, _ = self.asked.pop(id, (None, None))
+    def _ask_ahead(self, session: Any, sent: dict[int, Reply], id: int, spec: Spec, gets: list[Get]) -> None:
+        """Add the reads that will follow to the request, unless they were `sent` with a question."""
+        for following in self.guessed(spec):
+            id += following.distance
+            wanted = (id, spec_out(following.spec))
+            reply = sent.pop(id, None)
+            if reply is None or reply.wanted != wanted:
+                reply = session.replies.ahead_of(*wanted)
+                gets.append((reply.ticket, *wanted))
+            self.asked[id] = (reply, following)
+
+    def _requested(self, session: Any, sent: dict[int, Reply], id: int, spec: Spec) -> Reply | None:
+        """The reply to a read that was sent with a question."""
+        reply = sent.pop(id, None)
         if reply is None or reply.wanted != (id, spec_out(spec)):
             return None
         session.replies.promote(reply)
         return reply
+
+    def _promoted(self, session: Any, id: int, spec: Spec) -> Reply | None:
+        """The reply to a read that was asked for ahead: its reader waits for it as for any other."""
+        reply, _ = self.asked.pop(id, (None, None))
+        return None if reply is None else self._requested(session, {id: reply}, id, spec)
 
     def asks(self, id: int, ticket: int) -> bool:
         """Whether a value was requested ahead with this ticket."""
@@ -108,7 +127,7 @@ class ReadAhead:
             return False  # (the last one mostly is an op)
         return session.tracer is None or not session.tracer.pieces
 
-    def _guessed(self, spec: Spec) -> list[Following]:
+    def guessed(self, spec: Spec) -> list[Following]:
         """The reads that will follow the first one after an instruction."""
         found: list[Following] = []
         while len(found) < MOST:

@@ -14,13 +14,13 @@ import numpy as np
 
 from gt import errors
 from gt.client.capture_notes import Notes
-from gt.client.early import Early
 from gt.client.incoming import handle
 from gt.client.kinds import Kinds
 from gt.client.link import NOTICE, START, Link, await_answer
 from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
 from gt.client.questions import have_devices
+from gt.client.questions_ahead import QuestionsAhead
 from gt.client.read_ahead import ReadAhead
 from gt.client.replies import Replies, Reply, as_number, as_numpy
 from gt.client.reports import ClientReports
@@ -42,7 +42,6 @@ STEP = 32  # instructions behind which a load sends them, at the start of a burs
 LONGEST = 1 << 14  # most instructions of a message
 LARGE = 1 << 20  # bytes of a load from which it is sent at once
 BYTES = 16 << 20  # loaded bytes after which a batch is sent, so that copying in and out overlap for large tensors
-AHEAD = 64  # instructions after a read that are searched for the first one of a trace, to call it early
 
 
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
@@ -69,6 +68,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.window, self.replies, self.pauses = FlowWindow(), Replies(), Pauses()
         self.ahead, self.overwritten, self.config, self.auto_shard = ReadAhead(), Overwritten(), Config(), False
         self.steps = StepsAhead(self.tracer, self.replies, self.ahead, link.clock) if self.tracer else None
+        self.asks = QuestionsAhead(self.tracer, self.replies, self.ahead) if self.tracer else None
         # The user's line of each of the last results. Two lists that are overwritten in a ring: a pair for every op would be
         # one more object for the garbage collector.
         self.asked_code: list[Any] = [None] * RING
@@ -95,25 +95,16 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if self.limit == 1:
             self.limit = self.batch
             self.link.wake()
-        if self.tracer is not None and self.tracer.early.waits():
-            self._look_ahead(self.tracer.early)
+        if self.tracer is not None and self.tracer.early.waits() and self.tracer.early.look(self):
+            self._flush((), False, False)
         if len(self.code) >= self.batch:
             self.full()
 
-    def _look_ahead(self, early: Early) -> None:
-        """The workers are idle: send the early call of a trace that begins here, or check the next instruction."""
-        begins = bool(self.code) and self.code[-1][0] in early.begins
-        if not begins and len(self.code) < AHEAD:
-            self.limit = len(self.code) + 1
-            return
-        early.looked, self.limit = True, self.batch
-        if begins and early.sends(self.code[-1][0]):
-            self._flush((), False, False)
-
-    def flush(self, gets: tuple[Any, ...] = (), wait: bool = True) -> None:
-        """Send the buffered instructions; wait only if too many are in flight, and not on the receiving thread."""
+    def flush(self, gets: tuple[Any, ...] = (), wait: bool = True, read: bool = False) -> None:
+        """Send the buffered instructions, before a read; wait only if too many are in flight, and not on the receiving
+        thread."""
         self.batch, self.step = BATCH, STEP
-        self._flush(gets, True, bool(gets))
+        self._flush(gets, True, read or bool(gets))
         if wait and self.window.full():
             self._await(self.window.full)
 
@@ -181,6 +172,11 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             batch = ended + tracer.fold(batch, final, mark)
             if tracer.pieces:
                 self.limit = self.batch  # held instructions wake the link once, not with every instruction
+            if (asks := self.asks) is not None and (asks.pending is not None or asks.loads and gets):
+                step = None  # a step with loads is not sent before them
+                if (asked := asks.passed(self, batch, gets, mark)) is None:
+                    return
+                batch = asked
             self._send(batch, gets, final)
             if step is not None and steps.learn(step, gets):
                 self._send(*steps.send(steps.count()), False)
@@ -202,6 +198,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             if forget and tracer is not None:
                 tracer.reset()
                 self.steps.reset() if self.steps is not None else None
+                self.asks.known.clear() if self.asks is not None else None
             if fresh or traces or drops or forget:
                 window.costs.learn(kinds.meaning, fresh, traces, drops, forget)
             for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
@@ -290,6 +287,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if question is not None:
             question.raise_failed()
         if reply.error is not None:
+            if not gets and not (self.lost or self.closed):  # sent with its load, perhaps before the line that failed
+                return self._read(id, spec)
             reply.check()
         if reports is not None:
             reports.waited(began, spec.nbytes)
@@ -347,6 +346,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 place = (-1, 0, 0)
             self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # a trace cannot repeat a place in memory
             self.reports.loaded(began, data) if self.reports is not None else None
+            if self.asks is not None and (asked := self.asks.loaded(self)) is not None:
+                self._send(*asked, False)
+                return id
         if len(self.code) >= self.limit or data.nbytes > LARGE:
             self.due()
         elif len(self.code) >= self.step:  # a step begins: the one before it is complete

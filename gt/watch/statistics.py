@@ -95,6 +95,7 @@ REPLAY: Described = {
     "early_calls_sent": "calls sent with the first instruction of a step",
     "early_calls_right": "of these, those whose step came",
     "early_calls_wrong": "of these, those whose step did not come",
+    "early_calls_with_reads": "of these, questions sent with the load of their data and the read of their result",
     "early_calls_inputs_not_there": "calls not sent early because an input was not on the workers",
     "early_calls_no_gain": "calls not sent early because steps on CPUs took no less time with early calls in the last trial",
     "early_calls_trials": "comparisons of steps on CPUs with and without early calls",

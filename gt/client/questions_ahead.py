@@ -1,0 +1,280 @@
+"""Questions about fresh data: in each step of a loop an array is loaded, some ops are applied to it and a result is read, as a
+policy is asked for an action. Once such steps have repeated, the ops and the read are sent with the load, under the ids that
+the next results will have, and Python issues them while the workers compute; at the read they are compared. Values on the
+workers never change, so a wrong guess only costs its results, which are freed. See docs/design/early.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any
+
+from gt.backends.facts import cpu_count
+from gt.client.early import RIGHT, RIGHT_AFTER_WRONG
+from gt.client.native import last_id
+from gt.client.read_ahead import SMALL, Get, ReadAhead
+from gt.client.replies import Replies, Reply
+from gt.client.tracer import Tracer
+from gt.ops.table import spec_out
+from gt.program.code import Encoded, Form, encoded, first_result, frees_of, number_of, ops, parted, result_at
+from gt.program.stretch import flat, pick
+from gt.spec import Spec
+
+FEW = 16  # most instructions since the last batch with which a question begins: frees and its loads
+LEAST = 5  # least ops of a question that is sent with its load
+LONGEST = 24  # most ops and calls of a question
+MOST = 64  # most instructions of a batch that is looked at
+KNOWN = 16  # most questions that are remembered
+
+Template = tuple[tuple[bool, Any], ...]  # for each element whether it counts from the id of the first load, and its distance
+
+
+def template(now: Encoded, before: Encoded, first: int, then: int) -> Template | None:
+    """The next instruction, by two of them and the ids of the first loads before; None if it cannot be predicted."""
+    found: list[tuple[bool, Any]] = []
+    for a, b in zip(now, before):
+        if a == b and type(a) is type(b):
+            if isinstance(a, (float, complex)) and a == 0:
+                return None  # it may have either sign, and both compare equal
+            found.append((False, a))
+        elif type(a) is type(b) is int and a - first == b - then:
+            found.append((True, a - first))
+        else:
+            return None
+    return tuple(found) if len(now) == len(before) else None
+
+
+class FreshQuestion:
+    """The ops behind certain loads, and the read of one of their results."""
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        self.numbers = numbers  # of its instructions
+        self.seen: tuple[list[Encoded], int] | None = None  # the last ones, and the id of the first load
+        self.forms: list[tuple[Callable[[Encoded], Encoded], slice, Callable[[Encoded], tuple[Any, ...]]]] | None = None
+        self.programs: set[int] = set()  # that the instructions to send call
+        self.templates: list[Template] = []
+        self.read: tuple[int, Spec] | None = None  # distance of the read's id, and its spec
+        self.right, self.wanted = 0, RIGHT  # consecutive right predictions, and the number required to send one
+        self.known = False  # whether it was sent, or could have been, and never wrong: then one right prediction is enough
+        self.serial = -1  # of its last batch: instructions that are sent later may free its operands
+
+    def expected(self, first: int) -> list[Encoded]:
+        return [tuple([first + part if counts else part for counts, part in known]) for known in self.templates]
+
+    def learn(self, code: list[Encoded], first: int, id: int, spec: Spec) -> None:
+        """The question was asked, with its read of an id."""
+        read = (id - first, spec)
+        if self.templates and read == self.read and self.expected(first) == code:
+            self.right += 1
+            self.known = self.known or self.right >= self.wanted
+            return
+        before, self.seen, self.right, self.read = self.seen, (code, first), 0, read
+        found = [template(a, b, first, before[1]) for a, b in zip(code, before[0])] if before is not None else [None]
+        self.templates = [] if None in found else [known for known in found if known is not None]
+        if self.known and self.templates:
+            self.right = self.wanted - 1
+
+
+class Asked:
+    """A question to be sent with its loads, the first of which has the id `first`: the instructions that Python has to issue
+    (`code`), the ones to send, the ids of their results, the ids that end with it, and the replies by id."""
+
+    __slots__ = ("question", "first", "code", "sent", "mentions", "made", "ends", "replies", "gets")
+
+    def __init__(self, question: FreshQuestion, first: int) -> None:
+        self.question, self.first = question, first
+        self.code, self.sent = question.expected(first), list[Encoded]()
+        self.made: list[Any] = []
+        self.ends: list[Any] = []
+        for ins, (form, results, ends) in zip(self.code, question.forms or ()):
+            self.sent.append(form(ins))
+            self.made += ins[results]
+            self.ends += ends(ins)
+        self.mentions = frozenset(flat(self.code))
+        self.replies: dict[int, Reply] = {}
+        self.gets: tuple[Get, ...] = ()
+
+
+class QuestionsAhead:
+    """A session's questions."""
+
+    def __init__(self, tracer: Tracer, replies: Replies, ahead: ReadAhead) -> None:
+        self.tracer, self.early, self.replies, self.ahead = tracer, tracer.early, replies, ahead
+        self.known: dict[tuple[int, ...], FreshQuestion] = {}  # by the numbers of its loads
+        self.loads = False  # whether there was a load since the last batch
+        self.prepared: Asked | None = None  # the next question, if it is asked again
+        self.pending: Asked | None = None  # a question that was sent and not compared
+        self.ready: dict[int, Reply] = {}  # replies to reads that a right guess has requested, by id
+
+    # Learning
+
+    def learn(self, out: list[Encoded], gets: Sequence[Get], serial: int) -> None:
+        """These instructions are sent with a read as the batch `serial`, and there was a load among them."""
+        self.loads = False
+        if len(out) > MOST or not self.early.on or self.ahead.last is None or self.ahead.last[0] != gets[0][1]:
+            return
+        code, _ = parted(out)
+        loads = list(takewhile(self._is_load, code))
+        rest = code[len(loads) :]
+        if not loads or not 0 < len(rest) <= LONGEST or any(map(self._is_load, rest)):
+            return
+        key, numbers = tuple(map(number_of, loads)), tuple(map(number_of, rest))
+        question = self.known.get(key)
+        if question is None or question.numbers != numbers:
+            if len(self.known) >= KNOWN:
+                self.known.clear()
+            question = self.known[key] = FreshQuestion(numbers)
+        question.serial = serial
+        if question.forms != []:
+            question.learn(rest, int(first_result(loads[0])), *self.ahead.last)
+
+    def _is_load(self, ins: Encoded) -> bool:
+        kind = self.tracer.kinds.get(number_of(ins))
+        return kind is not None and kind.row.loads
+
+    def _forms(self, question: FreshQuestion) -> list[Any]:
+        """For each instruction of a question the function that gives the one to send, the place of its results, and the
+        function that gives the ids that it would end; an empty list if one of them cannot be taken back, or if Python issues
+        them in less time than it takes to predict and compare them."""
+        found: list[Any] = []
+        sizes = [len(self.tracer.programs[n].instructions) if n in self.tracer.programs else 1 for n in question.numbers]
+        if sum(sizes) < LEAST or cpu_count() < 2:
+            return found
+        for number in question.numbers:
+            kind, program = self.tracer.kinds.get(number), self.tracer.programs.get(number)
+            if kind is not None and kind.row.kernel is not None and not kind.row.updates:
+                found.append((tuple, Form.of(kind).results, pick([])))
+            elif program is not None and (split := self.early.split(number)) is not None and split.rest is None:
+                form = Form.of_call(len(program.results), program.inputs, program.holes)
+                at = {v: result_at(i) for i, v in enumerate(program.results)}
+                at |= {v: form.at(v - 1) for v in range(1, program.inputs + 1)}
+                part = split.first
+                question.programs.add(part.program.number)
+                parts = [at[v] for v in (*part.made, *part.given)] + [form.at(program.inputs + h) for h in part.holes]
+                found.append((_call(part.program.number, parts), form.results, pick([at[v] for v in split.dying])))
+            else:
+                return []
+        return found
+
+    # Asking
+
+    def loaded(self, session: Any) -> tuple[list[Encoded], tuple[Get, ...]] | None:
+        """A load was issued. If a known question begins with it, empties the buffer and returns the message to send."""
+        self.loads = True
+        if not self.known or len(session.code) > FEW:
+            return None
+        code = session.code[:]  # other threads may add to it
+        others, ended = parted(code)
+        loads = ops(others)
+        question = self.known.get(tuple(map(number_of, loads)))
+        if question is None or question.right < question.wanted or question.read is None:
+            return None
+        if question.serial != session.serial or not self._may_send(session):
+            return None
+        if question.forms is None:
+            question.forms = self._forms(question)
+            return None  # its programs are sent with the next batch
+        if not question.forms or not self.tracer.programs.keys() >= question.programs:
+            return None
+        asked = self._asked(session, question, int(first_result(loads[0])), ended)
+        if asked is None:
+            return None
+        del session.code[: len(code)]
+        session.written += len(code)
+        sent: list[Encoded] = [*frees_of(ended), *loads]
+        if self.early.begins:
+            self.early.follow(sent, end=True)
+        return sent + asked.sent, asked.gets
+
+    def _may_send(self, session: Any) -> bool:
+        tracer = self.tracer
+        unsent = tracer.defined or tracer.dropped or session.kinds.fresh or session.uploads
+        watched = session.reports is not None or session.checks is not None or session.noted is not None
+        gone = session.lost or session.closed or not session.workers
+        gone = gone or session.steps is not None and session.steps.loop is not None
+        return not (self.pending or unsent or watched or gone or session.window.full()) and tracer.between_traces()
+
+    def _asked(self, session: Any, question: FreshQuestion, first: int, ended: list[Any]) -> Asked | None:
+        """The question behind loads of which the first has the id `first`, and behind frees of `ended`; None if an operand of
+        it was freed, if another thread has taken the id of one of its results, or if it reads none of them."""
+        asked, self.prepared = self.prepared, None
+        if asked is None or asked.question is not question or asked.first != first:
+            asked = self._prepare(question, first)
+        if not asked.mentions.isdisjoint(ended):
+            question.right = 0
+            return None
+        if not asked.replies or min(asked.made) <= last_id(session):
+            return None
+        question.serial = session.serial + 1
+        session.limit, self.pending = 1, asked
+        for reply in asked.replies.values():
+            self.replies.ahead[reply.ticket] = reply
+        self.early.counts["sent"] += 1
+        self.early.counts["with_reads"] += 1
+        return asked
+
+    def _prepare(self, question: FreshQuestion, first: int) -> Asked:
+        """A question, and the requests for the values that will be read; none if the first of them is not its result."""
+        asked = Asked(question, first)
+        assert question.read is not None
+        id, spec = first + question.read[0], question.read[1]
+        wanted = [(id, spec)]
+        for following in self.ahead.guessed(spec):
+            id += following.distance
+            wanted.append((id, following.spec))
+        if wanted[0][0] in asked.made and spec.nbytes <= SMALL:
+            for id, spec in wanted:
+                if id in asked.made:
+                    reply = asked.replies[id] = Reply(self.replies.next_ticket())
+                    reply.wanted = (id, spec_out(spec))
+                    asked.gets += ((reply.ticket, *reply.wanted),)
+        return asked
+
+    # Comparing
+
+    def passed(self, session: Any, out: list[Encoded], gets: Sequence[Get], mark: bool) -> list[Encoded] | None:
+        """These instructions are to be sent, before a read if `mark`. The ones to send in their place; None for none."""
+        if self.pending is None:
+            self.learn(out, gets, session.serial + 1)
+        elif out or mark:
+            out, right = self._settle(out, last_id(session))
+            if right and mark and not gets:
+                session.code[:0] = out  # frees, which are sent with the next batch
+                return None
+        return out
+
+    def _settle(self, out: list[Encoded], last: int) -> tuple[list[Encoded], bool]:
+        """Python has issued these instructions since; `last` is the last id given. The instructions to send in their place, and
+        whether the guess was right."""
+        asked, self.pending = self.pending, None
+        assert asked is not None
+        code, ended = parted(out)
+        if code == asked.code:
+            self.early.counts["right"] += 1
+            self.ready = asked.replies
+            self.prepared = self._prepare(asked.question, last + 1)  # while the workers compute
+            return [*frees_of([*asked.ends, *ended])], True
+        question = asked.question
+        question.right, question.wanted, question.known = 0, min(2 * question.wanted, RIGHT_AFTER_WRONG), False
+        self.early.counts["wrong"] += 1
+        self.forget(asked.replies)
+        return [*frees_of(asked.made), *out], False
+
+    def replies_to(self, session: Any) -> dict[int, Reply]:
+        """The replies under way to the reads of a question, by id; they are the caller's from now on."""
+        if self.pending is not None:
+            session.flush(wait=False, read=True)
+        found, self.ready = self.ready, {}
+        return found
+
+    def forget(self, replies: dict[int, Reply] | None = None) -> None:
+        """Forget these replies, or all: a worker was lost, and reads are sent again."""
+        for asked in (replies,) if replies is not None else (self.ready, self.pending.replies if self.pending else {}):
+            for reply in asked.values():
+                self.replies.ahead.pop(reply.ticket, None)
+            asked.clear()
+
+
+def _call(number: int, parts: list[int]) -> Callable[[Encoded], Encoded]:
+    chosen = pick(parts)
+    return lambda ins: encoded(number, chosen(ins), ())

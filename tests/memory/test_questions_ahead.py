@@ -1,0 +1,268 @@
+"""Questions sent with their loads, before Python has issued them: the same numbers, all freed, wrong guesses counted."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gt
+from gt.client import questions_ahead
+from gt.client.questions_ahead import template
+from gt.errors import RemoteError
+from gt.testing import Cluster, cluster
+from gt.transport.messages import Batch, Mail, Peers
+
+pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
+
+
+@pytest.fixture(autouse=True)
+def of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question that can be predicted is sent with its load."""
+    monkeypatch.setattr(questions_ahead, "LEAST", 1)
+    monkeypatch.setattr(questions_ahead, "cpu_count", lambda: 2)
+
+
+def counts(c: Cluster, on: bool = True) -> Any:
+    gt.ones(1).item()
+    tracer = c.sessions[0].tracer
+    assert tracer is not None
+    tracer.early.on = on
+    return tracer.early.counts
+
+
+def array(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype("f4")
+
+
+class Policy:
+    def __init__(self) -> None:
+        gt.manual_seed(1)
+        nn = gt.nn
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh())
+        self.act, self.value = nn.Linear(8, 3), nn.Linear(8, 1)
+
+    def __call__(self, x: np.ndarray) -> tuple[gt.Tensor, gt.Tensor]:
+        h = self.body(gt.tensor(x))
+        return self.act(h), self.value(h).squeeze(-1)
+
+
+@pytest.mark.parametrize("engine, workers", [("numpy", 1), ("pytorch", 1), ("numpy", 3)])
+def test_an_action_is_asked_for_with_its_observation(engine: str, workers: int) -> None:
+    found = {}
+    for on in (False, True):
+        with cluster(workers, engine) as c, gt.no_grad():
+            done, policy, rng = counts(c, on), Policy(), np.random.default_rng(0)
+            found[on] = [policy(array(rng, 1, 4))[0].argmax(-1).item() for _ in range(30)]
+            assert done["sent"] == done["right"] == done["with_reads"] and not done["wrong"]
+            assert (done["sent"] > 15) == on
+            assert not c.sessions[0].replies and not c.sessions[0].replies.ahead
+    assert found[True] == found[False]
+
+
+def test_one_message_is_sent_for_a_step_and_it_goes_out_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(1, "numpy") as c, gt.no_grad():
+        done, policy, rng, session = counts(c), Policy(), np.random.default_rng(0), c.sessions[0]
+        sent: list[Batch] = []
+        send = session.link.send
+
+        def noted(message: Batch) -> None:
+            sent.append(message)
+            send(message)
+
+        monkeypatch.setattr(session.link, "send", noted)
+        for _ in range(20):
+            del sent[:]
+            policy(array(rng, 1, 4))[0].argmax(-1).item()
+            assert len(sent) == 1 or not done["sent"]
+        assert done["right"] > 5
+        del sent[:]
+        x = gt.tensor(array(rng, 1, 4))
+        assert len(sent) == 1 and len(sent[0].gets) == 1
+        del x
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_two_values_that_are_read_are_asked_for_together(on: bool) -> None:
+    with cluster(1, "numpy") as c, gt.no_grad():
+        done, policy, rng, session = counts(c, on), Policy(), np.random.default_rng(0), c.sessions[0]
+        for i in range(40):
+            x, before = array(rng, 1, 4), session.serial
+            action, value = policy(x)
+            shown = action.tolist(), value.item()
+            assert i < 30 or session.serial == before + 1
+        action, value = policy(x)
+        assert shown == (action.tolist(), value.item())
+        assert (done["right"] > 20) == on and not session.replies.ahead
+
+
+def test_everything_is_freed_in_time() -> None:
+    with cluster(1, "numpy") as c, gt.no_grad():
+        done, policy, rng = counts(c), Policy(), np.random.default_rng(0)
+        kept = []
+        for i in range(60):
+            policy(array(rng, 1, 4))[0].argmax(-1).item()
+            if i % 20 == 19:
+                c.sessions[0].ask("stats")
+                kept.append(len(next(iter(c.workers[0].spaces.values())).table))
+        assert done["right"] > 30 and max(kept) <= min(kept) + 1
+
+
+def test_a_branch_on_what_was_read_and_a_state_of_the_loop_give_the_same_numbers() -> None:
+    """A wrong guess is counted, and a question that often is another one is sent less often."""
+    found: dict[bool, list[float]] = {}
+    counted: dict[bool, Any] = {}
+    for on in (False, True):
+        with cluster(1, "numpy") as c:
+            counted[on], rng, w, state = counts(c, on), np.random.default_rng(2), gt.full((4,), 0.5), gt.zeros(4)
+            found[on] = []
+            for _ in range(200):
+                x = gt.tensor(array(rng, 4))
+                state = (state * 0.9 + x * w).tanh()
+                y = state.sum()
+                if found[on] and found[on][-1] > 0.8:
+                    y = y * 2
+                found[on].append(y.item())
+    assert found[True] == found[False]
+    assert counted[True]["wrong"] > 2 and counted[True]["right"] > 5
+
+
+def test_an_operand_that_was_freed_or_replaced_is_not_used() -> None:
+    found: dict[bool, list[float]] = {}
+    for on in (False, True):
+        with cluster(1, "numpy") as c:
+            done, rng, w = counts(c, on), np.random.default_rng(2), gt.full((4,), 0.5)
+            found[on] = []
+            for i in range(60):
+                if i % 15 == 14:
+                    w = w + 1
+                    if i % 2:
+                        w.sum().item()
+                found[on].append((gt.tensor(array(rng, 4)) * w).sum().item())
+            assert not on or done["right"] > 20
+    assert found[True] == found[False]
+
+
+@pytest.mark.parametrize("rounds", [8, 30])
+def test_a_failure_raises_on_the_line_of_its_op(rounds: int) -> None:
+    with cluster(1, "numpy") as c:
+        done, rng = counts(c), np.random.default_rng(0)
+        there = array(rng, 5, 2)
+        table = gt.tensor(there)
+        for i in range(rounds):
+            at = gt.tensor(np.array([i % 5 if i < rounds - 1 else 9]))
+            picked = table[at]  # the line that fails
+            if i < rounds - 1:
+                assert picked.sum().item() == pytest.approx(float(there[i % 5].sum()), rel=1e-5)
+            else:
+                with pytest.raises(RemoteError, match="the line that fails|out of|index"):
+                    picked.sum().item()
+        assert not c.sessions[0].replies and not c.sessions[0].replies.ahead
+        assert rounds == 8 or done["right"] > 5
+
+
+def test_a_zero_of_either_sign_is_not_predicted() -> None:
+    assert template((3, 7, 5, 0.0), (3, 6, 5, 0.0), 6, 5) is None
+    assert template((3, 7, 5, 2.0), (3, 6, 5, 2.0), 6, 5) == ((False, 3), (True, 1), (False, 5), (False, 2.0))
+    assert template((3, 7, 5, 1), (3, 6, 5, True), 6, 5) is None
+    assert template((3, 7, 5, 2.5), (3, 6, 5, 2.0), 6, 5) is None
+
+
+def test_values_of_a_lost_worker_are_reported_and_not_awaited() -> None:
+    with cluster(1, "numpy") as c, gt.no_grad():
+        done, policy, rng, session = counts(c), Policy(), np.random.default_rng(0), c.sessions[0]
+        for _ in range(20):
+            policy(array(rng, 1, 4))[0].argmax(-1).item()
+        right = done["right"]
+        x = gt.tensor(array(rng, 1, 4))
+        session.handle(Mail("", Peers(session.workers, "another worker")))  # another worker was lost: reads are sent again
+        h = policy.body(x)
+        value = policy.value(h).squeeze(-1)
+        del x
+        action = policy.act(h).argmax(-1)
+        del h, value
+        assert 0 <= action.item() < 3 and done["right"] + done["wrong"] == right + 1
+        assert not session.replies and not session.replies.ahead
+
+
+def test_another_thread_has_its_own_results() -> None:
+    with cluster(1, "numpy") as c:
+        done, rng, w = counts(c), np.random.default_rng(0), gt.full((4,), 2.0)
+        ended, wrong = threading.Event(), []
+
+        def other() -> None:
+            y = gt.ones(3)
+            while not ended.is_set():
+                y = y + 1
+                if (z := (y * 2 - y).sum() - y.sum()).item() != 0:
+                    wrong.append(z)
+
+        def asked(n: int) -> None:
+            for _ in range(n):
+                x = array(rng, 4)
+                assert (gt.tensor(x) * w).sum().item() == pytest.approx(float(2 * x.sum()), abs=1e-5)
+
+        asked(20)
+        thread = threading.Thread(target=other)
+        thread.start()
+        try:
+            asked(300)
+        finally:
+            ended.set()
+            thread.join()
+        asked(20)
+        assert not wrong and done["sent"] == done["right"] + done["wrong"]
+
+
+def test_short_questions_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with cluster(1, "numpy") as c:
+        done, rng = counts(c), np.random.default_rng(0)
+        for _ in range(20):
+            (gt.tensor(array(rng, 4)) * 2).sum().item()
+        assert not done["sent"]
+
+
+STEPS = st.lists(st.sampled_from("aaaaaaaaaabcdefgh"), min_size=25, max_size=60)
+
+
+def played(steps: list[str], engine: str, on: bool) -> tuple[list[Any], int]:
+    with cluster(1, engine) as c:
+        done, rng, w, found = counts(c, on), np.random.default_rng(5), gt.full((3,), 0.5), []
+        last = gt.ones(3)
+        for step in steps:
+            if step == "h":
+                w = w * 1.5
+            x = gt.tensor(array(rng, 3))
+            y = x * w + last
+            for _ in range(6 if step != "b" else 7):
+                y = (y * 0.7).tanh()
+            if step == "c":
+                y = y * gt.tensor(array(rng, 3))
+            if step == "d":
+                found.append(x.tolist())
+            if step == "e":
+                continue
+            if step == "f":
+                last = y
+            found.append(y.sum().item())
+            if step == "g":
+                found.append(y.tolist())
+        return found, done["right"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(STEPS)
+def test_any_program_gives_the_same_numbers(steps: list[str]) -> None:
+    assert played(steps, "numpy", True)[0] == played(steps, "numpy", False)[0]
+
+
+def test_long_runs_of_the_same_steps_are_guessed_right() -> None:
+    steps = list("a" * 20 + "b" + "a" * 20 + "f" + "a" * 20)
+    for engine in ("numpy", "pytorch"):
+        found, right = played(steps, engine, True)
+        assert found == played(steps, engine, False)[0] and right > 15
