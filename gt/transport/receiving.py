@@ -12,6 +12,7 @@ from enum import Enum
 
 PATIENCE = 3  # looks without progress after which a trace in progress is given up
 LOOK = 1e-3  # seconds from look to look, about
+FREE = 20  # milliseconds for which the turn is left to the next reader, after one had to ask for it
 
 
 class Background(Enum):
@@ -19,7 +20,7 @@ class Background(Enum):
 
     RECEIVING = "holds the turn: polls the sockets, and the wake_timer that a written buffer sets"
     WATCHING = "leaves the turn to readers that come often; looks at the buffer every few milliseconds, without a wake timer"
-    RESTING = "one reader has held the turn since the last look; sleeps until the reader leaves or the wake_timer rings"
+    RESTING = "a reader has held the turn since the last look, or the next one is to find it free; sleeps until a reader leaves"
     CLOSED = "has given the turn back for good"
 
 
@@ -27,7 +28,7 @@ class Receiving:
     """The turn, and the state of the background thread. `turn` is only tried here, never waited for, except by the link's last
     step."""
 
-    __slots__ = ("state", "turn", "closed", "_visits", "_seen", "_armed", "_yields", "_asked")
+    __slots__ = ("state", "turn", "closed", "_visits", "_seen", "_armed", "_yields", "_asked", "_stays", "free")
 
     def __init__(self) -> None:
         self.state = Background.WATCHING
@@ -38,6 +39,8 @@ class Receiving:
         self._armed = False  # the wake_timer is set
         self._yields = False  # a value arrived and no thread waits for another: the next reader may receive its own
         self._asked = False  # a reader asked the background thread for the turn
+        self._stays = False  # one did since it was last taken: the turn is left to the next for a while
+        self.free = False  # the background thread rests though no reader has the turn
 
     # Readers
 
@@ -52,6 +55,7 @@ class Receiving:
         """A reader without the turn asks the background thread for it. Returns whether to wake that thread, which receives and
         gives the turn back when it has woken."""
         self._asked = self.state is Background.RECEIVING
+        self._stays = self._stays or self._asked
         return self._asked
 
     def reader_came(self) -> None:
@@ -61,7 +65,7 @@ class Receiving:
     def reader_leaves(self, others: bool) -> bool:
         """The reader gives its turn back; `others`: more readers wait. Returns whether to wake the background thread."""
         self.turn.release()
-        return others or self.state is Background.RESTING
+        return others or self.state is Background.RESTING and not self.free
 
     # Any thread
 
@@ -88,9 +92,10 @@ class Receiving:
 
     # The background thread
 
-    def advance(self, called: bool = False, awaited: bool = False) -> Background:
+    def advance(self, called: bool = False, awaited: bool = False, late: bool = False) -> Background:
         """The background thread's next state, after it acted on its state: received once, looked at the buffer, or woke.
-        `called`: a leaving reader woke it. `awaited`: a reader waits for a reply."""
+        `called`: a leaving reader woke it. `awaited`: a reader waits for a reply, or a message for the receiver to send it.
+        `late`: it has rested for as long as it leaves a free turn to readers."""
         match self.state:
             case Background.RECEIVING if self._yields or self._asked or self.closed:
                 self.state = Background.WATCHING  # before the turn is free, or the thread would miss the reader that takes it
@@ -101,8 +106,13 @@ class Receiving:
             case Background.WATCHING if self.turn.locked() and not called:
                 self.state = Background.RESTING
                 self._rested(awaited)  # the reader may have left before it could see that the thread rests
+            case Background.WATCHING if self._stays and not (called or awaited):
+                self.state, self.free = Background.RESTING, True
             case Background.WATCHING:
                 self._take()
+            case Background.RESTING if self.free and self._visits == self._seen and not (awaited or self.turn.locked()):
+                if late:
+                    self._take()  # else the wake_timer rang
             case Background.RESTING:
                 self._rested(awaited)
         if self.closed:
@@ -110,6 +120,7 @@ class Receiving:
         return self.state
 
     def _rested(self, awaited: bool) -> None:
+        self.free = False
         if not self.turn.locked():
             self.state, self._seen = Background.WATCHING, self._visits
             if awaited:
@@ -118,7 +129,7 @@ class Receiving:
     def _take(self) -> None:
         """Receive, if no reader does."""
         if self.turn.acquire(blocking=False):
-            self._yields = self._asked = False  # before a reader can see that the thread receives
+            self._yields = self._asked = self._stays = self.free = False  # before a reader can see that the thread receives
             self.state = Background.RECEIVING
         else:
             self.state, self._seen = Background.WATCHING, self._visits

@@ -25,7 +25,7 @@ from gt.transport.lane_tables import ClientLanes
 from gt.transport.lanes import Lane
 from gt.transport.messages import ANSWERS, VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Welcome, decode, encode
 from gt.transport.polling import Sources
-from gt.transport.receiving import Background, Receiving
+from gt.transport.receiving import FREE, Background, Receiving
 from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
@@ -132,8 +132,13 @@ class ZmqLink:
         self.sources.used(self.inbox)
 
     def send_to(self, worker: int, message: Any, frames: tuple[Any, ...] = ()) -> None:
-        self.posts.append((self.indices.get(worker, ""), message, frames))
+        self._leave(self.indices.get(worker, ""), message, frames)
+
+    def _leave(self, worker: str, message: Any, frames: tuple[Any, ...] = ()) -> None:
+        self.posts.append((worker, message, frames))
         self.waker.wake()
+        if self.receiving.free:
+            self.hand.wake()
 
     def wake(self) -> None:
         if self.receiving.buffer_written():
@@ -156,9 +161,8 @@ class ZmqLink:
             self.session.tell()
 
     def _take_turn(self) -> bool:
-        """Take the turn from the link's thread, if there is no other reader, while the request is under way: to receive the
-        answer there and to hand it over takes two more wake-ups once it has come. Returns whether this reader has the turn.
-        A trainer that waits for acknowledgements leaves it there: the link's thread would look for pauses in its buffer."""
+        """Take the turn from the link's thread, if no other reader waits, while the request is under way: a reply received
+        there is handed over by two more wake-ups. (A trainer that waits for acknowledgements leaves it there.)"""
         receiving = self.receiving
         if len(self.session.replies) > 1 or not receiving.reader_asks():
             return False
@@ -169,8 +173,7 @@ class ZmqLink:
 
     @property
     def shares(self) -> bool:
-        """Whether all workers share memory with this process. Waits for a first worker, and a moment for each to answer: a busy
-        worker is not waited for again."""
+        """Whether all workers share memory with this process. Waits for a first worker, and once a moment for each."""
         if not self.data or self.data.keys() != self.sharing.keys():
             self._await_answers()
         return self._met() and all(self.sharing.values())
@@ -190,11 +193,7 @@ class ZmqLink:
         return self.memory.pool.outstanding()
 
     def view(self, place: tuple[int, int, int], nbytes: int, worker: str) -> np.ndarray:
-        def release() -> None:
-            self.posts.append((worker, Release(place[0]), ()))
-            self.waker.wake()
-
-        return self.memory.view(place, nbytes, worker, release)
+        return self.memory.view(place, nbytes, worker, lambda: self._leave(worker, Release(place[0])))
 
     def give_up(self, why: str) -> None:
         """The connection has ended: every waiting read raises."""
@@ -223,22 +222,24 @@ class ZmqLink:
                         self.hand.clear()
                     else:
                         self.session.paused()
-                    state = self.receiving.advance(called)
+                    state = self.receiving.advance(called, bool(self.posts or self.session.replies))
                 case Background.RESTING:
-                    self._rest(rest)
-                    state = self.receiving.advance(awaited=self.session.replies.awaited())
+                    late = self._rest(rest)
+                    state = self.receiving.advance(awaited=bool(self.posts) or self.session.replies.awaited(), late=late)
             if before is Background.WATCHING and state is not before and self.session.buffered():
                 self.wake()  # for instructions written while no wake_timer was set
         with self.receiving.turn:
             self._close_sockets()
 
-    def _rest(self, sources: zmq.Poller) -> None:
-        """Sleep until the reader that holds the turn leaves. Send the instructions that other threads leave in the buffer."""
-        for fd, _ in sources.poll():
+    def _rest(self, sources: zmq.Poller) -> bool:
+        """Sleep until a reader leaves, or for FREE if none is there; send the rest of the buffer. Returns whether late."""
+        ready = sources.poll(FREE if self.receiving.free else None)
+        for fd, _ in ready:
             if fd == self.wake_timer.fd:
                 self._pause()
             else:
                 self.hand.clear()
+        return not ready
 
     def _take_in(self, timeout: int | None, timed: bool = False) -> None:
         """Wait for messages and handle them; `timed`: also wait for the wake_timer. Only the holder of the turn calls this."""
@@ -373,8 +374,7 @@ class ZmqLink:
 
     def abandon(self) -> None:
         """In a forked child: leave the parent's link alone. The child's copies of its connections are closed, or the peers
-        would not see the parent's end while the child lives. The sockets are kept open: libzmq's threads do not exist in the
-        child, and pyzmq closes no socket of another process."""
+        would not see the parent's end meanwhile. The sockets are kept open, as libzmq's threads do not exist in the child."""
         self.waker = self.hand = self.wake_timer = NoWaker()
         self.receiving, self.attached = Receiving(), threading.Condition()
         self.receiving.close()

@@ -47,13 +47,53 @@ def test_a_reader_that_asks_is_given_the_turn_when_the_background_thread_wakes()
     assert not r.reader_comes() and r.reader_asks() and r.turn.locked()
     assert r.advance() is WATCHING and r.reader_comes()
     r.reader_leaves(others=False)
-    assert r.advance() is WATCHING and r.advance() is RECEIVING, "it takes the turn again when no reader comes"
+    assert r.advance() is WATCHING and r.advance() is RESTING and not r.turn.locked()
+    assert r.advance(late=True) is RECEIVING, "it takes the turn again when no reader comes"
     assert r.advance() is RECEIVING, "and keeps it: what was asked for was given"
+
+
+def left_free() -> Receiving:
+    """A machine whose background thread rests behind a reader that had to ask for the turn."""
+    r = at_work()
+    assert r.reader_asks() and r.advance() is WATCHING and r.reader_comes() and not r.reader_leaves(others=False)
+    assert r.advance() is WATCHING and r.advance() is RESTING and r.free
+    return r
+
+
+def test_a_reader_that_comes_again_soon_finds_the_turn_free_and_wakes_nobody() -> None:
+    r = left_free()
+    for _ in range(3):
+        assert r.buffer_written() and r.batch_sent(), "the alarm is set for whoever writes and does not read"
+        assert r.reader_comes() and not r.reader_leaves(others=False)
+        assert r.advance() is WATCHING and r.advance() is RESTING and r.free  # the alarm rang, for its frees
+
+
+def test_a_turn_that_is_left_free_is_taken_after_a_while_and_then_not_left_again() -> None:
+    r = left_free()
+    assert r.advance() is RESTING, "the alarm rang"
+    assert r.advance(late=True) is RECEIVING and not r.free
+    r.received(last=True)
+    assert r.advance() is WATCHING and r.advance() is RECEIVING
+
+
+def test_a_turn_that_is_left_free_is_taken_where_a_message_is_to_be_sent_or_a_reader_waits() -> None:
+    assert left_free().advance(awaited=True) is RECEIVING
+    r = left_free()
+    assert r.reader_comes() and not r.reader_comes()
+    assert r.reader_leaves(others=True) and r.advance(awaited=True) is RECEIVING
+    r = at_work()
+    assert r.reader_asks() and r.advance() is WATCHING and r.advance(awaited=True) is RECEIVING, "who asked waits elsewhere"
+
+
+def test_a_long_reader_of_a_free_turn_calls_the_thread_that_has_seen_it() -> None:
+    r = left_free()
+    assert r.reader_comes() and r.advance(late=True) is RESTING and not r.free
+    assert r.reader_leaves(others=False) and r.advance() is WATCHING
 
 
 def test_a_turn_that_was_asked_for_and_not_taken_goes_back_to_the_background_thread() -> None:
     r = at_work()
-    assert r.reader_asks() and r.advance() is WATCHING and r.advance() is RECEIVING
+    assert r.reader_asks() and r.advance() is WATCHING and r.advance(awaited=True) is RECEIVING
 
 
 def test_only_a_thread_that_receives_is_asked_for_the_turn() -> None:
@@ -155,9 +195,9 @@ def test_in_every_order_of_two_readers_somebody_receives_for_whoever_waits() -> 
         r, holder, waiting, called = Receiving(), "", set(), False
         for step in order:
             if step == "B":
-                if r.state is RESTING and not called:
+                if r.state is RESTING and not called and not r.free:
                     continue  # it sleeps
-                r.advance(called, awaited=bool(waiting))
+                r.advance(called, awaited=bool(waiting), late=r.free and not called)
                 called = False
             elif step == holder:
                 holder = ""
@@ -172,7 +212,7 @@ def test_in_every_order_of_two_readers_somebody_receives_for_whoever_waits() -> 
             assert not (holder and r.state is RECEIVING), order
         if waiting and not holder:
             for _ in range(3):  # looks, of which a resting thread takes none unless it was called
-                if r.state is not RESTING or called:
+                if r.state is not RESTING or called or r.free:
                     r.advance(called, awaited=True)
                     called = False
             assert r.state is RECEIVING, order
