@@ -422,6 +422,19 @@ def test_a_question_that_comes_again_is_a_graph_with_the_same_answers() -> None:
         assert stats["graph_captures"] >= 2 and stats["compiled_calls"] > 2 * OFTEN and not stats.get("fallbacks"), stats
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int64", "float16", "bfloat16", "float32", "float64", "complex64"])
+def test_a_question_answers_in_every_dtype(dtype: str) -> None:
+    with cluster(1, "pytorch") as c:
+        a = gt.tensor([[0, 1, 1], [1, 0, 1]], dtype=getattr(gt, dtype))
+        rotated = a * 1j if dtype == "complex64" else a
+        first = ((a + a) * a).tolist(), (rotated * a).conj().T.tolist(), (a * a).sum().item()
+        for _ in range(3 * OFTEN):
+            assert ((a + a) * a).tolist() == first[0]
+            assert (rotated * a).conj().T.tolist() == first[1]
+            assert (a * a).sum().item() == first[2]
+        assert c.workers[0].stats()["traces"]["compiled_calls"] > 3 * OFTEN
+
+
 def test_the_capture_of_a_question_waits_for_no_other_work() -> None:
     at = torch.device("cuda")
     stream, x, busy = torch.cuda.Stream(at), torch.ones(64, device=at), torch.cuda.Event()

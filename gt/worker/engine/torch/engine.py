@@ -216,11 +216,11 @@ class TorchEngine:
     def store(self, array: torch.Tensor, spec: Spec) -> memoryview:
         if spec.numel == 0:
             return memoryview(b"")
-        if (nbytes := spec.nbytes) <= SMALL and array.is_cpu and spec.dtype is not bfloat16:
-            if array.is_contiguous() and array.nbytes == nbytes and spec.dtype.rank < COMPLEX and not array.is_neg():
-                return memoryview(string_at(array.data_ptr(), nbytes))  # without an array of NumPy, which takes 3 us more
-            return memoryview(array.numpy().tobytes())
-        host = array if self.at.type == "cpu" else self._downloaded(array)
+        host = array if array.is_cpu else self._downloaded(array)
+        if (nbytes := spec.nbytes) <= SMALL and spec.dtype is not bfloat16:
+            if host.is_contiguous() and host.nbytes == nbytes and spec.dtype.rank < COMPLEX and not host.is_neg():
+                return memoryview(string_at(host.data_ptr(), nbytes))  # without an array of NumPy, which takes 3 us more
+            return memoryview(host.numpy().tobytes())
         if spec.dtype is bfloat16:  # NumPy has no bfloat16
             host = host.view(torch.int16)
         return np.ascontiguousarray(host.detach().numpy()).reshape(-1).view(np.uint8).data

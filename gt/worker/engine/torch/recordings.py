@@ -168,11 +168,32 @@ def pinned(specs: Sequence[Spec]) -> dict[int, torch.Tensor]:
 def copied_out(
     results: Sequence[torch.Tensor], hosts: Mapping[int, torch.Tensor], inputs: Collection[torch.Tensor]
 ) -> dict[int, torch.Tensor]:  # fmt: skip
-    """Copy results to host memory. Returns that of those copied: one in the buffer of an input is in that of all recordings."""
+    """Copy results to host memory. Returns that of those copied: one in the buffer of an input is in that of all recordings.
+    A kernel writes them there, as a copy by another engine of the device begins later."""
     own = {j: host for j, host in hosts.items() if all(results[j] is not a for a in inputs)}
-    for j, host in own.items():
-        host.copy_(results[j], non_blocking=True)
+    plain = [j for j in own if results[j].is_contiguous() and not (results[j].is_conj() or results[j].is_neg())]
+    if plain:
+        torch._foreach_copy_([_mapped(own[j], results[j].device) for j in plain], [_bytes(results[j]) for j in plain])
+    for j in own.keys() - plain:
+        own[j].copy_(results[j], non_blocking=True)
     return own
+
+
+class _HostBytes:
+    """The bytes of pinned memory at their address for the device, which is the same."""
+
+    def __init__(self, host: torch.Tensor) -> None:
+        at, self.host = (host.data_ptr(), False), host
+        self.__cuda_array_interface__ = {"shape": (host.nbytes,), "typestr": "|u1", "data": at, "version": 3}
+
+
+def _mapped(host: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The bytes of pinned memory as a tensor of the device."""
+    return torch.as_tensor(_HostBytes(host), device=device)
+
+
+def _bytes(a: torch.Tensor) -> torch.Tensor:
+    return a.reshape(-1).view(torch.uint8)
 
 
 def copy(sources: Collection[torch.Tensor], targets: Collection[torch.Tensor]) -> None:
