@@ -35,7 +35,7 @@ def lines_of(ins: Any) -> list[str]:
     """The lines of an instruction: itself, or a heading and the parts that it runs in one call."""
     notes = [f"frees {', '.join(map(name_of, ins.frees))}"] if ins.frees else []
     if ins.parts:
-        notes.insert(0, f"{len(ins.parts)} {ins.op.name} in one call")
+        notes.insert(0, f"{len(ins.parts)} {'ops' if ins.in_order else ins.op.name} in one call")
         return [f"together:  # {', '.join(notes)}", *(f"    {line}" for part in ins.parts for line in lines_of(part))]
     notes = [", ".join(map(spec_text, ins.made)), *notes]
     notes += ["in place"] * ins.in_place + ["side stream"] * ins.side + [ins.line] * bool(ins.line)

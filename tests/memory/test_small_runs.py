@@ -39,6 +39,7 @@ def test_kmeans_runs_in_c_and_gives_pytorchs_numbers_and_those_of_single_ops(mon
         found = looped(gt, points)
         traces = c.workers[0].stats()["traces"]
         assert traces["small_run_ops"] >= 15 * traces["calls"] > 0
+        assert any(" ops in one call" in text for p in gt.debug.programs() for text in p.stages.values())
         assert sum(stats["replay"]["small_run_ops"] for stats in gt.debug.get_worker_stats().values()) > 0
     monkeypatch.setenv("GT_TRACE", "0")
     with cluster(1, "pytorch"):
