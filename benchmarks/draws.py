@@ -1,22 +1,26 @@
 """Random draws on a CPU against torch: uniform, normal, a mask and dropout, float32, 2^10 to 2^22 numbers, one thread and all.
 
 The worker's own functions and torch's run alternately in one process; `ratio` is how many times as fast GT's are, best of many.
+A burst lasts BURST seconds, or three calls: a Xeon takes a third of a millisecond after a pause to run instructions of 512 bits at
+full speed, so that ten calls (normal, 1,024 numbers) measured 6.9 us where later ones take 4.2; torch's, of 256 bits, 5.4 and 4.9.
 `python benchmarks/run.py draws`; GT's numbers are the same on every engine and processor, torch's are not.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from measure import times
-from tensor_ops_torch import BURST, PAUSE, ROUNDS, threads
+from tensor_ops_torch import PAUSE, threads
 
 from gt.tensor_ops.measure import alternately
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 22)
 SEED, NUMBER, P = 12345, 7, 0.3
+BURST, ROUNDS = 0.003, 5
 
 
 def pairs(torch: Any, n: int) -> Iterator[tuple[str, Callable, Callable]]:
@@ -32,6 +36,17 @@ def pairs(torch: Any, n: int) -> Iterator[tuple[str, Callable, Callable]]:
     yield "dropout", lambda: ours.dropped(x, P, SEED, NUMBER, 0), lambda: torch.nn.functional.dropout(x, P)
 
 
+def calls(*runs: Callable) -> int:
+    """How many calls a burst has, the same for both: as many as the faster one makes in BURST seconds."""
+    took = []
+    for run in runs:
+        run()
+        began = time.perf_counter()
+        run()
+        took.append(time.perf_counter() - began)
+    return max(3, round(BURST / min(took)))
+
+
 def cases() -> Iterator[dict[str, Any]]:
     """One dict a comparison: case, gt, rival, unit, ratio."""
     import torch
@@ -41,7 +56,8 @@ def cases() -> Iterator[dict[str, Any]]:
         os.environ["OMP_NUM_THREADS"] = str(count)  # from which GT's draws take the number of their threads
         for n in SIZES:
             for name, mine, theirs in pairs(torch, n):
-                took = alternately({"gt": mine, "rival": theirs}, ROUNDS, pause=PAUSE, burst=BURST)
+                pause = PAUSE if count > 1 else 0.0  # without a second thread of OpenMP's none spins on
+                took = alternately({"gt": mine, "rival": theirs}, ROUNDS, pause=pause, burst=calls(mine, theirs))
                 case = f"draws {count} thread{'s' * (count > 1)} {n} {name}"
                 yield times(case, took["gt"] * 1e6, took["rival"] * 1e6, "us")
 

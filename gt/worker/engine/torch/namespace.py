@@ -33,9 +33,12 @@ def forward(index: tuple, shape: Any) -> tuple[tuple, list[int]]:
 DRAWN = {"fractions": torch.float32, "words": torch.int64, "bernoulli": torch.bool, "normals": torch.float32}
 
 
+_length_of_dispatch_stack, _empty = torch._C._len_torch_dispatch_stack, torch.empty
+
+
 def _traced() -> bool:
     """Whether a compiler of PyTorch traces the call."""
-    return bool(torch._C._len_torch_dispatch_stack())
+    return bool(_length_of_dispatch_stack())
 
 
 @cache
@@ -59,15 +62,15 @@ class TorchNamespace:
         setattr(self, name, value)
         return value
 
-    def _random(self, name: str, seed: Any, number: Any, *args: int) -> torch.Tensor:
+    def _random(self, name: str, seed: Any, number: Any, first: int, count: int, *least: int) -> torch.Tensor:
         """The host's generator on a CPU; PyTorch's operations on other devices, and if the seed is a CUDA graph's tensor."""
         if self.on_cpu and isinstance(seed, int) and isinstance(number, int):
-            if philox.NATIVE is None or _traced():
-                return torch.from_numpy(getattr(philox, name)(seed, number, *args))
-            out = torch.empty(args[1], dtype=DRAWN[name])  # a small array of NumPy's is drawn faster than made a tensor
-            philox.write(name, out.data_ptr(), seed, number, *args)
+            if philox.NATIVE is None or _length_of_dispatch_stack():
+                return torch.from_numpy(getattr(philox, name)(seed, number, first, count, *least))
+            out = _empty(count, dtype=DRAWN[name])  # a small array of NumPy's is drawn faster than made a tensor
+            philox.write(name, out.data_ptr(), seed, number, first, count, *least)
             return out
-        return getattr(random, name)(self, seed, number, *args)
+        return getattr(random, name)(self, seed, number, first, count, *least)
 
     def fractions(self, seed: Any, number: Any, first: int, count: int) -> torch.Tensor:
         kernels = None if self.on_cpu else self._triton()
