@@ -1,8 +1,8 @@
 """Random draws on a CPU against torch: uniform, normal, a mask and dropout, float32, 2^10 to 2^22 numbers, one thread and all.
 
 The worker's own functions and torch's run alternately in one process; `ratio` is how many times as fast GT's are, best of many.
-A burst lasts BURST seconds, or three calls: a Xeon takes a third of a millisecond after a pause to run instructions of 512 bits at
-full speed, so that ten calls (normal, 1,024 numbers) measured 6.9 us where later ones take 4.2; torch's, of 256 bits, 5.4 and 4.9.
+A burst lasts BURST seconds, or three calls: a Xeon takes a third of a millisecond after a pause to run instructions of 512 bits
+at full speed, so that ten calls (normal, 1,024 numbers) measured 6.9 us where later ones take 4.2; torch's take 5.4 and 4.9.
 `python benchmarks/run.py draws`; GT's numbers are the same on every engine and processor, torch's are not.
 """
 

@@ -10,6 +10,7 @@ from gt.client.replies import Reply
 from gt.ops.table import spec_out
 from gt.program.code import is_free
 from gt.spec import Spec
+from gt.transport.interrupts import UNINTERRUPTED
 
 SURE = 3  # times in a row that a read was followed by the same one before both are asked for
 WRONG = -16  # the same after a guess that was wrong
@@ -40,6 +41,27 @@ class ReadAhead:
         self.position = 0
         self.written = -1  # instructions that the session had sent with the last read, which sets it
         self.used = 0  # reads whose answer had been asked for ahead
+
+    def ask(self, session: Any, id: int, spec: Spec, more: tuple[Get, ...]) -> tuple[Reply, tuple[Get, ...]]:
+        """Send the buffered instructions, a read unless it was sent with the last one, and other requests."""
+        reply = None
+        try:
+            with UNINTERRUPTED:
+                reply, gets = self.read(session, id, spec)
+                gets = (*gets, *more) if more else gets
+                if gets and not session.lost and not session.closed:
+                    session.flush(gets, wait=False)
+                    self.written = session.written
+                    if session.steps is not None and reply.ticket in session.steps.answers:
+                        session.replies.pop(reply.ticket, None)
+                        reply = session.steps.answers.pop(reply.ticket)
+            if gets and session.window.full():
+                session.make_room()
+            return reply, gets
+        except BaseException:  # Ctrl-C: nobody takes the answer
+            if reply is not None:
+                session.replies.pop(reply.ticket, None)
+            raise
 
     def read(self, session: Any, id: int, spec: Spec) -> tuple[Reply, tuple[Get, ...]]:
         """The reply to a read, and the request to send for it: nothing if it was sent with the last read."""

@@ -33,6 +33,7 @@ from gt.program.code import encoded, number_of
 from gt.program.foreach import spelled_out
 from gt.spec import Spec
 from gt.transport.events import Watched
+from gt.transport.interrupts import UNINTERRUPTED
 from gt.transport.messages import Ask, Batch, Configure, Mail
 from gt.transport.receiving import Pause, Pauses
 
@@ -106,14 +107,18 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.batch, self.step = BATCH, STEP
         self._flush(gets, True, read or bool(gets))
         if wait and self.window.full():
-            self._await(self.window.full)
+            self.make_room()
 
     def full(self, times: int = 2) -> None:
         """Send the buffered instructions, up to the beginning of a possible trace; later batches are so many times as long."""
         self.batch, self.step = min(MORE, times * self.batch), times * self.step
         self._flush((), False, False)
         if self.window.full():
-            self._await(self.window.full)
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Wait while too many instructions are in flight."""
+        self._await(self.window.full)
 
     def paused(self) -> None:
         """The wake-up timer fired: if the user's threads have issued no instruction since the last time, send the buffered
@@ -150,7 +155,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.due()
 
     def _flush(self, gets: tuple[Any, ...], final: bool, mark: bool) -> None:
-        with self.lock:
+        with UNINTERRUPTED, self.lock:
             n = len(self.code)
             self.limit, self.user = 1, None
             self.written += n
@@ -259,15 +264,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         """The bytes of a value."""
         reports, question = self.reports, self.checks.ask() if self.checks is not None else None
         began = reports.clock() if reports is not None else 0.0
-        reply, gets = self.ahead.read(self, id, spec)
-        gets = gets if question is None else (*gets, *question.gets)
+        reply, gets = self.ahead.ask(self, id, spec, () if question is None else question.gets)
         try:
-            if gets and not self.lost and not self.closed:
-                self.flush(gets=gets)
-                self.ahead.written = self.written
-                if self.steps is not None and reply.ticket in self.steps.answers:
-                    self.replies.pop(reply.ticket, None)
-                    reply = self.steps.answers.pop(reply.ticket)
             if not self.workers:
                 await_answer(self, reply, "this read")
             else:

@@ -111,13 +111,17 @@ class Sources:
         if self._unsure:
             found = [socket for socket in self._unsure if _has_something(socket)]
             self._unsure = set(found)
-        for fd, _ in self._polled(0 if found else timeout, timed):
-            socket = self._sockets.get(fd)
-            if socket is None:
-                found.append(fd)
-            elif socket not in self._unsure and _has_something(socket):
-                self._unsure.add(socket)
-                found.append(socket)
+        try:
+            for fd, _ in self._polled(0 if found else timeout, timed):
+                socket = self._sockets.get(fd)
+                if socket is None:
+                    found.append(fd)
+                elif socket not in self._unsure and _has_something(socket):
+                    self._unsure.add(socket)
+                    found.append(socket)
+        except BaseException:  # Ctrl-C, perhaps after the poll, which tells of a message once: look into all of them next time
+            self._unsure.update(self._sockets.values())
+            raise
         return found
 
     def _polled(self, timeout: float | None, timed: bool) -> list[tuple[int, int]]:

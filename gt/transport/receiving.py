@@ -13,6 +13,7 @@ from enum import Enum
 PATIENCE = 3  # looks without progress after which a trace in progress is given up
 LOOK = 1e-3  # seconds from look to look, about
 FREE = 20  # milliseconds for which the turn is left to the next reader, after one had to ask for it
+TAKEN = [True]  # of a reader that has the turn
 
 
 class Background(Enum):
@@ -44,9 +45,11 @@ class Receiving:
 
     # Readers
 
-    def reader_comes(self) -> bool:
-        """A reader asks for the turn. Returns whether it has it; if not, another thread passes it its reply."""
-        if not self.turn.acquire(blocking=False):
+    def reader_comes(self, taken: list[bool], seconds: float = 0.0) -> bool:
+        """A reader asks for the turn, and waits for it so long. Returns whether it has it; if not, another thread passes it its
+        reply. `taken` becomes TAKEN in the same step of C: Ctrl-C may come after a call, before its result is noted."""
+        taken[:] = map(self.turn.acquire, (seconds > 0,), (seconds or -1,))
+        if taken != TAKEN:
             return False
         self._visits += 1
         return True
@@ -62,9 +65,8 @@ class Receiving:
         """A reader has taken the turn."""
         self._visits += 1
 
-    def reader_leaves(self, others: bool) -> bool:
-        """The reader gives its turn back; `others`: more readers wait. Returns whether to wake the background thread."""
-        self.turn.release()
+    def reader_left(self, others: bool) -> bool:
+        """The reader has released the turn; `others`: more readers wait. Returns whether to wake the background thread."""
         return others or self.state is Background.RESTING and not self.free
 
     # Any thread

@@ -16,6 +16,7 @@ import zmq
 from gt import environment
 from gt.errors import ConnectionFailed
 from gt.transport.addresses import host_and_port, nobody, on_this_host
+from gt.transport.messages import Bye, Welcome, decode
 
 PART = 32 << 20  # most bytes of a frame: a listener may have to buffer one of an unauthenticated peer
 # Flags of a part with successors, and of the last. (An enum's `|` takes as long as a send.)
@@ -127,3 +128,13 @@ def greet(socket: zmq.Socket[Any], ends: Ends, address: str, greeting: bytes, ti
             "and its salt (GT_SALT), or is it crowded?"
         )
     raise ConnectionFailed(nobody(address, timeout))
+
+
+def welcomed(answer: bytes, address: str) -> Welcome:
+    """The dispatcher's answer to a greeting; raises ConnectionFailed if it is another."""
+    match decode(answer):
+        case Welcome() as welcome:
+            return welcome
+        case Bye(why):
+            raise ConnectionFailed(f"the dispatcher at {address} {why}")
+    raise ConnectionFailed(f"expected a GT dispatcher of this version at {address}, found another process")

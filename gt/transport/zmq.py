@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from gt.errors import ConnectionFailed, ProtocolError
+from gt.errors import ProtocolError
 from gt.transport import lanes
 from gt.transport.addresses import check_host, close_connections, host_name, nearest
 from gt.transport.auth import Keys, reach
@@ -23,10 +23,10 @@ from gt.transport.debug_output import See
 from gt.transport.events import Seen
 from gt.transport.lane_tables import ClientLanes
 from gt.transport.lanes import Lane
-from gt.transport.messages import ANSWERS, VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, Welcome, decode, encode
+from gt.transport.messages import ANSWERS, VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, decode, encode
 from gt.transport.polling import Sources
-from gt.transport.receiving import FREE, Background, Receiving
-from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts
+from gt.transport.receiving import FREE, TAKEN, Background, Receiving
+from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts, welcomed
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
 ANSWER = 1.0  # seconds for workers to answer whether they share memory
@@ -76,20 +76,12 @@ class ZmqLink:
     def _greet(self, timeout: float, hello: Hello) -> None:
         reach(self.inbox, self.address, self.keys)
         try:
-            self.welcome = self._welcomed(greet(self.inbox, self.ends, self.address, encode(hello), timeout))
+            self.welcome = welcomed(greet(self.inbox, self.ends, self.address, encode(hello), timeout), self.address)
+            if not self.welcome.lane:
+                self._open_outbox()
         except BaseException:  # close the sockets on any error, Ctrl-C too
             self._close_sockets()
             raise
-
-    def _welcomed(self, answer: bytes) -> Welcome:
-        match decode(answer):
-            case Welcome() as welcome:
-                if not welcome.lane:
-                    self._open_outbox()
-                return welcome
-            case Bye(why):
-                raise ConnectionFailed(f"the dispatcher at {self.address} {why}")
-        raise ConnectionFailed(f"expected a GT dispatcher of this version at {self.address}, found another process")
 
     def _open_outbox(self) -> None:
         """Send to the dispatcher over a connection of ZMQ. With a lane, a connection would only cost the dispatcher memory."""
@@ -147,29 +139,30 @@ class ZmqLink:
     def wait(self, reply: Any, timeout: float | None) -> None:
         self.receiving.reader_came() if reply.done else None  # one more reader, though it need not receive
         end = None if timeout is None else time.monotonic() + timeout
-        if not reply.done and (self.receiving.reader_comes() or reply.wanted is not None and self._take_turn()):
-            self.sources.read = reply.wanted is not None
-            try:
-                while not (reply.done or self.receiving.closed or end and time.monotonic() > end):
-                    self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)
-                    if self.session.notes:
-                        self.session.tell()  # show the reason while the read waits
-            finally:
-                if self.receiving.reader_leaves(len(self.session.replies) > 1):
+        taken: list[bool] = []
+        try:
+            if not reply.done and (self.receiving.reader_comes(taken) or reply.wanted is not None and self._take_turn(taken)):
+                self.sources.read = reply.wanted is not None
+            while taken == TAKEN and not (reply.done or self.receiving.closed or end and time.monotonic() > end):
+                self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)
+                if self.session.notes:
+                    self.session.tell()  # show the reason while the read waits
+        finally:
+            if taken == TAKEN:
+                self.receiving.turn.release()  # first, and by a call of C: Ctrl-C may come with any call of Python
+                if self.receiving.reader_left(len(self.session.replies) > 1):
                     self.hand.wake()
         while not reply.done and not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
             self.session.tell()
 
-    def _take_turn(self) -> bool:
+    def _take_turn(self, taken: list[bool]) -> bool:
         """Take the turn from the link's thread, if no other reader waits, while the request is under way: a reply received
         there is handed over by two more wake-ups. (A trainer that waits for acknowledgements leaves it there.)"""
         receiving = self.receiving
         if len(self.session.replies) > 1 or not receiving.reader_asks():
             return False
         self.waker.wake()
-        if taken := receiving.turn.acquire(timeout=HANDOVER):
-            receiving.reader_came()
-        return taken
+        return receiving.reader_comes(taken, HANDOVER)
 
     @property
     def shares(self) -> bool:

@@ -1,0 +1,52 @@
+"""Ctrl-C at each point of a read at which Python looks for signals: no instruction is lost, and nothing waits for ever."""
+
+from __future__ import annotations
+
+from processes import Processes
+
+SCRIPT = """
+import signal, sys, gt
+from gt.client.default import session
+
+def interrupted_at(point, work):
+    '''Call `work` with Ctrl-C at the n-th start of a function or end of one in C; returns whether there were so many.'''
+    seen = 0
+    def look(frame, event, argument):
+        nonlocal seen
+        if event in ('call', 'c_return') and '/gt/' in frame.f_code.co_filename:
+            seen += 1
+            if seen == point:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
+    sys.setprofile(look)
+    try:
+        work()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return seen >= point
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
+gt.connect(sys.argv[1])
+x = gt.ones(2)
+x.numpy()
+point = 1
+while True:
+    y = x + 1
+    if not interrupted_at(point, y.numpy):
+        break
+    found = y.tolist(), (x * 5).tolist(), len(session().replies)
+    assert found == ([2.0, 2.0], [5.0, 5.0], 0), (point, found)
+    point += 1
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+print('points', point)
+"""
+
+
+def test_a_read_may_be_interrupted_anywhere(processes: Processes) -> None:
+    _, port = processes.server()
+    processes.worker(port)
+    script = processes.script(SCRIPT, f"localhost:{port}")
+    assert script.ended() == 0, script.err
+    assert int(script.out.split()[-1]) > 50
