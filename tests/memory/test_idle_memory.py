@@ -169,7 +169,8 @@ def train(steps: int) -> list[float]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_trainers_that_do_not_fit_together_learn_as_if_alone(engine: str) -> None:
+def test_trainers_that_do_not_fit_together_learn_as_if_alone(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GT_EARLY", "0")  # steps sent ahead take room, and are taken back where there is none
     with cluster(1, engine):
         alone = train(12)
     with full_device(engine, 768 * KB) as made:
@@ -187,6 +188,19 @@ def test_trainers_that_do_not_fit_together_learn_as_if_alone(engine: str) -> Non
         stats = made.workers[0].stats()
         assert stats["moved_to_host"] > 3 and stats["moved_back"] > 3 and stats["no_room"] == 0
         assert (stats["traces"].get("calls", 0) > 0) == environment.TRACE.value(), "programs ran, too"
+        idle.clear()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_sent_ahead_that_do_not_fit_are_taken_back(engine: str) -> None:
+    with cluster(1, engine):
+        alone = train(12)
+    with full_device(engine, 768 * KB) as made:
+        idle = tensors(5.0, 4)
+        if made.sessions[0].steps is not None:
+            made.sessions[0].steps.clock = float  # no step takes too long
+        assert train(12) == alone
+        assert sums(idle) == [5.0, 6.0, 7.0, 8.0]
         idle.clear()
 
 
