@@ -23,7 +23,14 @@ from gt.transport.sockets import PART, parts, whole
 
 KEY = "a key of this file's tests"
 IDLE = """
-import socket, sys
+import socket, sys, time
+def connect(s, address):
+    end = time.monotonic() + 5
+    while True:
+        try: return s.connect(address)
+        except BlockingIOError:  # more wait at a Unix listener than its queue has room for
+            if time.monotonic() > end: raise
+            time.sleep(0.001)
 path, port, n, batch = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 made = []
 for i in range(n):
@@ -33,7 +40,7 @@ for i in range(n):
     s = socket.socket(socket.AF_INET if port else socket.AF_UNIX)
     try:
         s.settimeout(5)
-        s.connect(("127.0.0.1", port) if port else path)
+        connect(s, ("127.0.0.1", port) if port else path)
     except OSError:
         break
     made.append(s)
