@@ -166,13 +166,13 @@ class Early:
 
     def look(self, session: Any) -> bool:
         """Whether the last instruction is the first of a trace whose call is to be sent; if not, the next one is checked."""
-        code = session.code
-        begins = bool(code) and number_of(code[-1]) in self.begins
-        if not begins and len(code) < AHEAD:
-            session.limit = len(code) + 1
+        issued = session.code
+        begins = bool(issued) and number_of(issued[-1]) in self.begins
+        if not begins and len(issued) < AHEAD:
+            session.limit = len(issued) + 1
             return False
         self.looked, session.limit = True, session.batch
-        return begins and self.sends(number_of(code[-1]))
+        return begins and self.sends(number_of(issued[-1]))
 
     def begin(self, ins: Encoded, out: list[Encoded]) -> None:
         """A trace may begin with this instruction: add its early call to `out`, the instructions to send."""

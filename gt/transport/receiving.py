@@ -12,7 +12,7 @@ from enum import Enum
 
 PATIENCE = 3  # looks without progress after which a trace in progress is given up
 LOOK = 1e-3  # seconds from look to look, about
-FREE = 20  # milliseconds for which the turn is left to the next reader, after one had to ask for it
+TURN_LEFT = 20  # milliseconds for which the turn is left to the next reader, after one had to ask for it
 TAKEN = [True]  # of a reader that has the turn
 
 

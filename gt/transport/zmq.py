@@ -25,7 +25,7 @@ from gt.transport.lane_tables import ClientLanes
 from gt.transport.lanes import Lane
 from gt.transport.messages import ANSWERS, VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, decode, encode
 from gt.transport.polling import Sources
-from gt.transport.receiving import FREE, TAKEN, Background, Receiving
+from gt.transport.receiving import TAKEN, TURN_LEFT, Background, Receiving
 from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts, welcomed
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
 
@@ -225,8 +225,8 @@ class ZmqLink:
             self._close_sockets()
 
     def _rest(self, sources: zmq.Poller) -> bool:
-        """Sleep until a reader leaves, or for FREE if none is there; send the rest of the buffer. Returns whether late."""
-        ready = sources.poll(FREE if self.receiving.free else None)
+        """Sleep until a reader leaves, or for TURN_LEFT if none is there; send the rest of the buffer. Returns whether late."""
+        ready = sources.poll(TURN_LEFT if self.receiving.free else None)
         for fd, _ in ready:
             if fd == self.wake_timer.fd:
                 self._pause()

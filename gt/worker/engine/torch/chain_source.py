@@ -23,11 +23,13 @@ LARGER = "tl.{}({}, {}, propagate_nan=tl.PropagateNan.ALL)"
 
 class Expression(NamedTuple):
     """`text(link, *operands)` is the value in Triton, of operands in float32, or conditions in bool; with `halves` also of
-    float16 and bfloat16, rounded; `fits` is true of instructions that have it."""
+    float16 and bfloat16, rounded; `fits` is true of instructions that have it; with `mixed` the result may have another dtype
+    than the operand."""
 
     text: Callable[..., str]
     halves: bool = False
     fits: Callable[[Instruction], bool] = lambda ins: True
+    mixed: bool = False
 
 
 def _infix(sign: str, halves: bool = False) -> Expression:
@@ -69,7 +71,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "relu_grad": Expression(lambda link, g, y: f"tl.where({y} <= 0.0, 0.0, {g})", True),
     "where": Expression(lambda link, c, a, b: f"tl.where({c}, {a}, {b})"),
     "eq": _infix("=="), "ne": _infix("!="), "lt": _infix("<"), "le": _infix("<="), "gt": _infix(">"), "ge": _infix(">="),
-    "cast": Expression(lambda link, a: f"{a}.to(tl.float32)", True, _is_cast),
+    "cast": Expression(lambda link, a: f"{a}.to(tl.float32)", True, _is_cast, mixed=True),
 }  # fmt: skip
 
 
@@ -93,18 +95,18 @@ def joins(ins: Instruction) -> bool:
     if (shifts := SHIFTED.get(ins.op.name)) is not None:
         return ins.kind.outs[0].dtype.name in FLOATS and shifts(ins)
     found = EXPRESSIONS.get(ins.op.name)
-    if found is None or not _typed(ins, found.halves):
+    if found is None or not _typed(ins, found):
         return False
     finite = all(type(n) in (int, float) and math.isfinite(np.float32(n)) for n in ins.numbers if type(n) is not Hole)
     return finite and found.fits(ins)
 
 
-def _typed(ins: Instruction, halves: bool) -> bool:
+def _typed(ins: Instruction, by: Expression) -> bool:
     """Whether its tensors are of one floating-point dtype, or conditions; numbers that each call gives are float32's alone."""
     names = {spec.dtype.name for spec in (*ins.specs, *ins.made)} - {"bool"}
-    if ins.op.name == "cast":
+    if by.mixed:
         return names <= set(FLOATS)
-    return names == {"float32"} or halves and len(names) == 1 and names <= set(FLOATS) and not ins.holes
+    return names == {"float32"} or by.halves and len(names) == 1 and names <= set(FLOATS) and not ins.holes
 
 
 def is_elementwise(kind: Kind) -> bool:

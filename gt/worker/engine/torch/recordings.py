@@ -171,7 +171,7 @@ def copied_out(
     """Copy results to host memory. Returns that of those copied: one in the buffer of an input is in that of all recordings.
     A kernel writes them there, as a copy by another engine of the device begins later."""
     own = {j: host for j, host in hosts.items() if all(results[j] is not a for a in inputs)}
-    plain = [j for j in own if results[j].is_contiguous() and not (results[j].is_conj() or results[j].is_neg())]
+    plain = [j for j in own if results[j].is_cuda and results[j].is_contiguous() and not _pending(results[j])]
     if plain:
         torch._foreach_copy_([_mapped(own[j], results[j].device) for j in plain], [_bytes(results[j]) for j in plain])
     for j in own.keys() - plain:
@@ -190,6 +190,11 @@ class _HostBytes:
 def _mapped(host: torch.Tensor, device: torch.device) -> torch.Tensor:
     """The bytes of pinned memory as a tensor of the device."""
     return torch.as_tensor(_HostBytes(host), device=device)
+
+
+def _pending(a: torch.Tensor) -> bool:
+    """Whether its bytes are of its conjugate or its negative."""
+    return a.is_conj() or a.is_neg()
 
 
 def _bytes(a: torch.Tensor) -> torch.Tensor:
