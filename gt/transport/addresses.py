@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -59,16 +60,23 @@ def on_this_host(address: str) -> bool:
 
 @contextlib.contextmanager
 def copy_of(fd: int) -> Iterator[socket.socket]:
-    """A copy of the socket of this descriptor. Raises OSError if there is none, or another file: the number of a connection
-    that has ended may have been given to any file since."""
-    copy = os.dup(fd)
+    """A copy of the socket of this descriptor, or itself if no descriptor is left for a copy. Raises OSError if there is none,
+    or another file: the number of a connection that has ended may have been given to any file since."""
+    try:
+        copy = os.dup(fd)
+    except OSError as wrong:
+        if wrong.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        copy = fd
     try:
         made = socket.socket(fileno=copy)
     except OSError:
-        os.close(copy)
+        os.close(copy) if copy != fd else None
         raise
-    with made:
+    try:
         yield made
+    finally:
+        made.close() if copy != fd else made.detach()
 
 
 def from_another_host(fd: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import select
@@ -16,7 +17,7 @@ import zmq
 from processes import Processes, free_port, until
 
 import gt
-from gt.transport.addresses import close_connections, from_another_host, ipc_address, local_address
+from gt.transport.addresses import close_connections, copy_of, from_another_host, ipc_address, local_address
 from gt.transport.auth import listen
 from gt.transport.connection_limits import ConnectionLimits, address_of_peer
 from gt.transport.sockets import PART, parts, whole
@@ -91,6 +92,21 @@ def test_two_thousand_idle_connections_end_nobody(
     new = processes.script("import sys, gt; gt.connect(sys.argv[1], key=sys.argv[2]); print(gt.ones(2).tolist())", address, key)
     assert new.ended(60) == 0, new.err
     assert new.out == "[1.0, 1.0]\n"
+
+
+def test_a_connection_is_cut_off_where_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(fd: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        served, _ = listener.accept()
+        with served:
+            monkeypatch.setattr(os, "dup", none_left)
+            assert address_of_peer(served.fileno()) == "127.0.0.1"
+            with copy_of(served.fileno()) as same:
+                same.shutdown(socket.SHUT_RDWR)
+            client.settimeout(30)
+            assert client.recv(1) == b"" and served.fileno() >= 0
 
 
 MANY = """
