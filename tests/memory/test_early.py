@@ -136,7 +136,8 @@ BODY = st.lists(
 
 
 def body(ops: list[str], state: dict[str, Any], scale: float) -> None:
-    x = state["x"]
+    """A step on the values of `state`; "old" is the value before the last step."""
+    x = before = state["x"]
     for op in ops:
         match op:
             case "add":
@@ -158,7 +159,9 @@ def body(ops: list[str], state: dict[str, Any], scale: float) -> None:
             case "update":
                 state["w"].grad = x * 0.1
                 state["optimizer"].step()
-    state["x"] = x / (x.abs().sum() + 1.0)
+            case "old":
+                x = x + state["old"] * 0.5
+    state["x"], state["old"] = x / (x.abs().sum() + 1.0), before
 
 
 @given(st.lists(BODY, min_size=1, max_size=3), st.lists(st.integers(0, 5), min_size=12, max_size=40), st.integers(0, 3))

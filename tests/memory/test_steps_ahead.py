@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import gt
 from gt.client.steps_ahead import StepsAhead
 from gt.testing import Cluster, cluster
+from tests.memory.test_early import body
 from tests.nn.compare import ENGINES
 
 pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
@@ -214,29 +215,6 @@ def test_a_worker_that_leaves_ends_the_loop() -> None:
 STEP = st.lists(st.sampled_from(["add", "mul", "tanh", "draw", "fresh", "keep", "drop", "old"]), min_size=1, max_size=4)
 
 
-def body(ops: list[str], state: dict[str, Any], scale: float) -> None:
-    x, state["old"] = state["x"], state["old"][-1:] + [state["x"]]
-    for op in ops:
-        match op:
-            case "add":
-                x = x + state["w"]
-            case "mul":
-                x = x * scale
-            case "tanh":
-                x = x.tanh()
-            case "draw":
-                x = x + gt.rand(3) * 0.1
-            case "fresh":
-                x = x + gt.tensor(state["random"].standard_normal(3).astype("f4"))
-            case "keep":
-                state["kept"].append(x * 2)
-            case "drop":
-                del state["kept"][:-1]
-            case "old":
-                x = x + state["old"][0] * 0.5
-    state["x"] = x / (x.abs().sum() + 1.0)
-
-
 @given(
     st.lists(STEP, min_size=1, max_size=2),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), min_size=1, max_size=5),
@@ -250,7 +228,7 @@ def test_loops_that_change_and_branch_on_a_read_value_give_the_same_numbers(
         with sending_ahead(on=on) as (c, steps):
             gt.manual_seed(1)
             x = gt.ones(3)
-            state = {"x": x, "w": gt.ones(3) * 0.25, "kept": [], "old": [x, x], "random": np.random.default_rng(0)}
+            state = {"x": x, "w": gt.ones(3) * 0.25, "kept": [], "old": x, "random": np.random.default_rng(0)}
             found, read = [], 0.5
             for times, choice in plan:
                 for _ in range(times):

@@ -157,16 +157,16 @@ def _add_rows(b: RunBuilder, kind: Kind, a: View, places: View, source: View, al
     return (out,)
 
 
-def _gather(op: str) -> Steps:
-    """Along the last axis, for each row as many as the index has."""
+def _along_rows(step: str, scatters: bool) -> Steps:
+    """Gather or scatter along the last axis, for each row as many as the index has."""
 
     def steps(b: RunBuilder, kind: Kind, a: View, places: View) -> Sequence[View]:
-        whole, part = (a.shape, kind.outs[0].shape) if op == "gathered" else (kind.outs[0].shape, a.shape)
+        whole, part = (a.shape, kind.outs[0].shape) if not scatters else (kind.outs[0].shape, a.shape)
         _want(bool(whole) and kind.settings["axis"] == len(whole) - 1 and places.shape == part)
         _want(len(part) == len(whole) and part[:-1] == whole[:-1])
         _want(a.dtype is float32 and places.dtype is int64 and kind.outs[0].dtype is float32 and places.is_contiguous)
         out = b.new(kind.outs[0])
-        b.emit(op, out, [b.contiguous(a), places], (Spec(whole[:-1]).numel, whole[-1], part[-1]))
+        b.emit(step, out, [b.contiguous(a), places], (Spec(whole[:-1]).numel, whole[-1], part[-1]))
         return (out,)
 
     return steps
@@ -284,7 +284,7 @@ EXACT: dict[str, Steps] = {
     "min_at": _extreme("least", True), "max_at": _extreme("most", True),
     "argmin": _extreme("least", False), "argmax": _extreme("most", False),
     "embedding": _pick, "index_select": _pick, "index_add": _add_rows,
-    "gather": _gather("gathered"), "gather_grad": _gather("scattered"), "cat": _cat, "roll": _roll,
+    "gather": _along_rows("gathered", False), "gather_grad": _along_rows("scattered", True), "cat": _cat, "roll": _roll,
 }  # fmt: skip
 VIEWS: dict[str, Steps] = {"reshape": _reshape, "permute": _permute, "expand": _expand, "spread": _spread}
 # Rows whose steps may round otherwise: they run by these everywhere, so that a program gives the bits of its ops one by one.
