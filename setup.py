@@ -8,13 +8,15 @@ from setuptools import Extension, setup
 ADDRESS = os.environ.get("PROJECT_URL", "").rstrip("/")  # of the repository, once it is public (CONTRIBUTING.md)
 PAGES = {"Homepage": "", "Source": "", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md"}
 
-HEADERS = ("pointwise", "rows", "products", "lstm")  # of the kernels for small tensors
+HEADERS = ("pointwise", "rows", "products", "lstm", "channels")  # of the kernels for small tensors
 
 setup(
     project_urls={name: ADDRESS + path for name, path in PAGES.items()} if ADDRESS else {},
     ext_modules=[
         Extension("gt.client._native", ["gt/client/native.c"], optional=True),
+        Extension("gt.transport._copies", ["gt/transport/copies.c"], extra_compile_args=["-pthread"], optional=True),
         Extension("gt.transport._time_stamps", ["gt/transport/time_stamps.c"], optional=True),
+        Extension("gt.transport._interrupts", ["gt/transport/interrupts.c"], optional=True),
         Extension(
             "gt.worker.engine._philox",
             ["gt/worker/engine/philox.c"],
@@ -30,5 +32,5 @@ setup(
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
             optional=True,
         ),
-    ]
+    ],
 )

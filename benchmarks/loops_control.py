@@ -109,7 +109,7 @@ def ppo(at: Setting) -> Steps:
     return steps
 
 
-READS = "a read waits for three processes; eager computes in the caller's own, policy's step in less time than one such wait"
+READS = "a read waits for other processes; eager computes in the caller's own, policy's step in less time than one such wait"
 ALONE = f"{READS}, or than the client's Python for a load, nine ops and a read"
 TURNS = "client and worker take turns in 17 reads, so that their times add up; the worker's is a quarter of eager's step"
 LOOPS = {

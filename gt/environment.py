@@ -72,6 +72,11 @@ def flag(name: str, readers: Iterable[str], doc: str, default: bool = False) -> 
     return _declared(EnvironmentVariable(name, default, tuple(readers), doc, _truth, f"one of {', '.join(TRUTHS)}"))
 
 
+def switch(name: str, readers: Iterable[str], doc: str) -> EnvironmentVariable[bool | None]:
+    """A flag whose default is decided where it is read."""
+    return _declared(EnvironmentVariable(name, None, tuple(readers), doc, _truth, f"one of {', '.join(TRUTHS)}"))
+
+
 def string(name: str, readers: Iterable[str], doc: str, default: str = "", accepts: str = "a text") -> EnvironmentVariable[str]:
     return _declared(EnvironmentVariable(name, default, tuple(readers), doc, str, accepts))
 
@@ -161,6 +166,9 @@ AUTO_SHARD = flag("GT_AUTO_SHARD", [CLIENT, SERVER], "`1` spreads new tensors ov
 AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that repeats with torch.compile")
 CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat without CUDA graphs", default=True)
 CHAINS = flag("GT_CHAINS", [WORKER], "`0` computes every elementwise op of a CUDA graph by a kernel of its own", default=True)
+SPLIT_PRODUCTS = flag(
+    "GT_SPLIT_PRODUCTS", [WORKER], "`0` leaves float32 products of CUDA graphs to cuBLAS, without tensor cores", default=True
+)
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
 EARLY = flag("GT_EARLY", [CLIENT], "`0` sends a repeated step only when Python has issued it", default=True)
@@ -176,6 +184,12 @@ SPIN = seconds(
     "seconds for which a process polls for messages before it sleeps, where its last wait was no longer; `0` never; "
     "if not set, 0.0003, and 0.001 behind a read, where there is more than one core",
     None,
+)
+ONE_PROCESS = switch(
+    "GT_ONE_PROCESS",
+    [CLIENT],
+    "whether a dispatcher that a script starts by itself, with one worker, shares the worker's process; "
+    "if not set, where there are at most two cores",
 )
 NATIVE = flag("GT_NATIVE", ALL, "`0` does without the parts in C", default=True)
 WORKER_BATCH_SIZE = whole("GT_WORKER_BATCH_SIZE", [WORKER], "instructions that a worker runs as one function", 1, least=1)

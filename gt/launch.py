@@ -104,6 +104,7 @@ class Children:
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen] = []
         self.workers: list[subprocess.Popen] = []
+        self.servers: list[subprocess.Popen] = []  # workers that are servers, too
         self.closing, self.lock = False, threading.Lock()
 
     def start(self, module: str, *args: str, keys: Keys = NO_KEYS, **environment: str) -> subprocess.Popen:
@@ -124,8 +125,18 @@ class Children:
         named = ["--id", name] if name else []
         return self._worker(["--host", host, "-p", port, *named], keys, backend, of, rank, **env)
 
-    def auto_worker(self, name: str, backend: str | None, of: int = 1, rank: int = 0) -> subprocess.Popen:
-        return self._worker(["--auto", name], NO_KEYS, backend, of, rank)
+    def auto_start(self, name: str, backend: str | None, workers: int, one_process: bool) -> subprocess.Popen:
+        """A dispatcher, which is returned, and so many workers; in one process with its only worker, if that is asked for."""
+        if not one_process:
+            server = self.start("gt.server", "--auto", name, "--expect", str(workers))
+            for rank in range(workers):
+                self._worker(["--auto", name], NO_KEYS, backend, workers, rank)
+            return server
+        given = ["--auto", name, "--expect", "1", "--with-worker", *(["--backend", backend] if backend else [])]
+        both = self.start("gt.server", *given, LOCAL_RANK="0")
+        self.workers.append(both)
+        self.servers.append(both)
+        return both
 
     def _worker(self, where: list[str], keys: Keys, backend: str | None, of: int, rank: int, **env: str) -> subprocess.Popen:
         args = [*where, *(["--backend", backend] if backend else [])]
@@ -166,11 +177,20 @@ class Children:
         """Have it told when the last worker ended before `close`, from another thread."""
 
         def watch() -> None:
-            statuses = [str(worker.wait()) for worker in self.workers]
+            for worker in self.workers:
+                worker.wait()
             if not self.closing:
-                tell(f"the workers started with it have ended (status {', '.join(statuses)})")
+                tell(self.how_workers_ended())
 
         threading.Thread(target=watch, name="gt-workers", daemon=True).start()
+
+    def how_workers_ended(self) -> str:
+        """How they ended, if they do within a moment; else ""."""
+        try:
+            statuses = [str(worker.wait(WORKER_ENDS)) for worker in self.workers]
+        except subprocess.TimeoutExpired:
+            return ""
+        return f"the workers started with it have ended (status {', '.join(statuses)})"
 
     def close(self) -> None:
         with self.lock:
@@ -182,7 +202,7 @@ class Children:
                 process.terminate()
         for process in self.processes:
             try:
-                process.wait(WORKER_ENDS if process in self.workers else SERVER_ENDS)
+                process.wait(WORKER_ENDS if process in self.workers and process not in self.servers else SERVER_ENDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -100,7 +100,7 @@ def triton_loops() -> None:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("triton is not installed")
     probe = subprocess.run(
-        [sys.executable, Path(__file__).parent / "triton_loop.py"],
+        [sys.executable, Path(__file__).parent / "tensor_ops" / "triton_loop.py"],
         capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False,
     )  # fmt: skip
     if probe.stderr.startswith("Triton's interpreter cannot"):

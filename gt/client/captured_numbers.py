@@ -11,7 +11,7 @@ from typing import Any
 from gt.client.capture_notes import CapturedSetting
 from gt.client.session import Session
 from gt.client.traces import Window
-from gt.program.code import walk
+from gt.program.code import bits, walk
 from gt.program.stretch import flat
 
 
@@ -28,7 +28,7 @@ class Numbers:
         self.together = [[x for x in update if x.parameter is not None] for update in noted]  # step counts that share a number
         old, new = flat(before.ops), flat(now.ops)
         self.apart = {  # by position, settings that are arguments, each with a label that keeps it separate from equal ones
-            p: x.key for p, x in self.places.items() if x.parameter is None and (x.key in given or old[p] != new[p])
+            p: x.key for p, x in self.places.items() if x.parameter is None and (x.key in given or bits(old[p]) != bits(new[p]))
         }  # fmt: skip
 
     def fill(self, holes: list[list[int]]) -> bool:
@@ -50,13 +50,13 @@ class Numbers:
     def stale(self) -> str:
         """Why the captured numbers are outdated; "" if they are current."""
         for setting, value in self.settings:
-            if setting.value() != value and setting.key not in self.given:
+            if setting.key not in self.given and bits(setting.value()) != bits(value):
                 self.given.add(setting.key)
                 return f"{setting.name} changed"
         if self.draws and self.seed != self.session.seed:
             return "another seed"
         alike = [*(source for source in self.sources if not isinstance(source, int)), *self.together]
-        same = all(len({setting.value() for setting in settings}) <= 1 for settings in alike)
+        same = all(len({bits(setting.value()) for setting in settings}) <= 1 for settings in alike)
         if not same or not all(setting.stands() for setting in (*self.counts, *(p for p, _ in self.settings))):
             return "an optimizer's state was replaced"
         return ""
@@ -76,7 +76,7 @@ def _places(session: Session, noted: list[list[CapturedSetting]], window: Window
     for at, ins, kind, form in walk(window.ops, session.kinds.meaning.get):
         if kind.row.updates:
             for i, setting in zip(form.numbers, next(updates, ())):
-                if setting.value() == ins[i]:
+                if bits(setting.value()) == bits(ins[i]):
                     found[at + i] = setting
     return found
 

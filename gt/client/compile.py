@@ -10,9 +10,13 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
-from itertools import compress, groupby
+from itertools import compress, groupby, repeat
+from operator import is_not
+from types import ModuleType
 from typing import Any
 from weakref import ref
+
+import numpy as np
 
 from gt.client.autograd import Tensor
 from gt.client.capture_notes import CapturedSetting, Notes
@@ -27,6 +31,7 @@ from gt.client.views import cut, raw_handle, set_raw_handle, storage_of
 from gt.client.writes import unseen
 from gt.program.code import encoded
 from gt.program.stretch import flat
+from gt.transport.interrupts import UNINTERRUPTED
 
 KNOWN = 64  # most captures of one function, by key; above, the oldest is dropped
 
@@ -119,6 +124,8 @@ def _shape_of(value: Any, leaves: list[Tensor]) -> Any:
         return (type(value), *(_shape_of(v, leaves) for v in value))
     if isinstance(value, dict):
         return (dict, *((k, _shape_of(v, leaves)) for k, v in value.items()))
+    if isinstance(value, (float, complex, np.inexact)):
+        return (type(value), np.asarray(value).tobytes())  # zeros have signs, and a nan differs from itself
     try:
         hash(value)
     except TypeError:
@@ -293,18 +300,20 @@ class _Capture:
 
     def replay(self, leaves: list[Tensor]) -> Any:
         session = self.session
-        inputs = [source.handle.id for source in self.tensors if source is not None]
-        self.tensors = []
-        made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
-        for handle in made:
-            session.asked_code[handle.id % len(session.asked_code)] = None
-        session.call(encoded(self.trace.number, (h.id for h in made), (*inputs, *self.numbers.take())))
-        for handle, sinks in zip(made, self.sinks):
-            for sink in sinks:
-                if type(sink) is int:
-                    leaves[sink].handle = handle
-                elif (t := sink()) is not None:
-                    set_raw_handle(t, handle)  # a view whose base has a new value becomes stale, and is renewed when used
+        with UNINTERRUPTED:  # a call frees the values that its results replace
+            inputs = [source.handle.id for source in self.tensors if source is not None]
+            self.tensors = []
+            made = [Handle(session.next_id(), spec, session) for spec in self.live_specs]
+            for handle in made:
+                session.asked_code[handle.id % len(session.asked_code)] = None
+            session.call(encoded(self.trace.number, (h.id for h in made), (*inputs, *self.numbers.take())))
+            for handle, sinks in zip(made, self.sinks):
+                for sink in sinks:
+                    if type(sink) is int:
+                        leaves[sink].handle = handle
+                    elif (t := sink()) is not None:
+                        set_raw_handle(t, handle)  # a view whose base has a new value becomes stale, and is renewed when used
+        session.send_due()
         return _filled(self.template, made)
 
 
@@ -342,7 +351,11 @@ def living_tensors() -> list[Tensor]:
     classes = {Tensor}
     while more := {sub for c in classes for sub in type.__subclasses__(c)} - classes:
         classes |= more
-    objects = [*gc.get_objects(), *frames]  # a million: there must be no Python code for each
+    tracked = gc.get_objects()  # a million: there must be no Python code for each
+    # Without modules, whose dictionaries are in the list themselves: up to Python 3.12.5 _asyncio's module also refers to
+    # freed objects, and a reference to one frees it a second time, after which every collection goes round for ever.
+    objects = [*compress(tracked, map(is_not, map(type, tracked), repeat(ModuleType))), *frames]
+    del tracked
     if NATIVE is not None:
         found = {id(t): t for t in NATIVE.referents(objects, tuple(classes))}
     else:

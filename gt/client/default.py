@@ -16,6 +16,7 @@ from gt.clusters import pool_file
 from gt.config import Config, read
 from gt.errors import ArgumentError, ConnectionFailed
 from gt.launch import Children
+from gt.transport import lanes
 from gt.transport.addresses import address_of, await_listener, ipc_address, listens
 from gt.transport.auth import Keys
 from gt.transport.debug_output import See, trace
@@ -24,6 +25,7 @@ from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
 STARTING = 20.0  # seconds for started workers to join before the user is told that they are waited for
+FEW_CORES = 2
 STARTED = "the workers that this script started still load; GT_VERBOSE=1 shows how far they are"
 
 
@@ -177,10 +179,8 @@ def _begin() -> Session:
     name = secrets.token_hex(8)
     address = ipc_address(name)
     children = Children()
-    server = children.start("gt.server", "--auto", name, "--expect", str(_default.workers))
     count = _default.workers
-    for rank in range(count):
-        children.auto_worker(name, backend, count, rank)
+    server = children.auto_start(name, backend, count, count == 1 and one_process())
     try:
         if not await_listener(address, lambda: server.poll() is None, 30):
             raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
@@ -190,11 +190,21 @@ def _begin() -> Session:
         made.notice, made.remedy = STARTING, STARTED
         backends.session_began()
         children.when_workers_end(link.give_up)
+        if children.servers:
+            link.how_it_ended = children.how_workers_ended
     except BaseException:  # also KeyboardInterrupt: the processes started for this session must end
         children.close()
         raise
     _default.children = children
     return made
+
+
+def one_process() -> bool:
+    """Whether a dispatcher that is started with one worker shares its process: where there are fewer cores than the processes
+    would be, they would take turns on one, with cold caches each time."""
+    asked = environment.ONE_PROCESS.value()
+    few = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) <= FEW_CORES
+    return lanes.supported() and (few if asked is None else asked)
 
 
 def _rejoin() -> Session | None:

@@ -14,7 +14,7 @@ from gt.client.early_gain import Trial
 from gt.client.traces import Trace
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, Form, arguments, first_result, frees_of, number_of, ops, parted
+from gt.program.code import Encoded, Form, arguments, first_result, frees_of, number_of, ops, parted, same_bits
 from gt.program.split import Split, before_updates
 from gt.program.stretch import flat, pick
 
@@ -171,7 +171,7 @@ class Early:
         if not begins and len(issued) < AHEAD:
             session.limit = len(issued) + 1
             return False
-        self.looked, session.limit = True, session.batch
+        self.looked, session.limit = True, session.lengths.most
         return begins and self.sends(number_of(issued[-1]))
 
     def begin(self, ins: Encoded, out: list[Encoded]) -> None:
@@ -261,12 +261,13 @@ class Early:
 
     def _right(self, guess: Guess, call: Encoded) -> bool:
         """Whether the call that Python has reached was sent early. A right guess that was not sent is counted."""
-        if self.sent is not None and self.sent[0] is guess and self.sent[1] == call:
+        if self.sent is not None and self.sent[0] is guess and same_bits(self.sent[1], call):
             self.sent = None
             self.counts["right"] += 1
             return True
         if self.expected is not None:
-            guess.right = guess.right + 1 if self.expected[0] is guess and self.expected[1] == call else 0
+            right = self.expected[0] is guess and same_bits(self.expected[1], call)
+            guess.right = guess.right + 1 if right else 0
             self.expected = None
         return False
 
@@ -347,6 +348,9 @@ class Early:
         parts = [part.program.number for split in gone for part in (split.first, split.rest) if part is not None]
         for n in (*numbers, *parts):
             self.effects.pop(n, None)
+        dropped = set(numbers)
+        for key in [key for key, trace in self.next.items() if key[0] in dropped or trace.number in dropped]:
+            del self.next[key]
         return parts
 
     def reset(self) -> None:

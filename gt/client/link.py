@@ -33,6 +33,9 @@ class Link(Protocol):
     def wake(self) -> None:
         """Call `session.paused` soon, on another thread, when this thread pauses."""
 
+    def let_sleep(self) -> None:
+        """Call off `wake`: nothing has to be sent soon."""
+
     def wait(self, reply: Reply, timeout: float | None) -> None: ...
     def put(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy bytes to shared memory."""

@@ -1386,6 +1386,12 @@ static void form_dealloc(Form *self) {
 
 static int equal(PyObject *a, PyObject *b) { return a == b ? 1 : PyObject_RichCompareBool(a, b, Py_EQ); }
 
+/* Whether these are the same number, bit for bit (`same_bits` of gt/program/code.py): 0.0 and -0.0 are equal, and nans differ. */
+static int same_number(PyObject *a, PyObject *b) {
+    if (!PyFloat_CheckExact(a) || !PyFloat_CheckExact(b)) return Py_TYPE(a) == Py_TYPE(b) ? equal(a, b) : 0;
+    return memcmp(&((PyFloatObject *)a)->ob_fval, &((PyFloatObject *)b)->ob_fval, sizeof(double)) == 0;
+}
+
 /* Whether inputs are distinct and older than all results; ids grow. */
 static int apart(PyObject **registers, int made, int n) {
     long long first = LLONG_MAX;
@@ -1430,10 +1436,10 @@ static PyObject *form_call(Form *self, PyObject *pieces) {
             switch (element.role) {
                 case MADE: case GIVEN: registers[element.which] = value; break;
                 case SAME: same = registers[element.which] != NULL ? equal(value, registers[element.which]) : 0; break;
-                case FIXED: same = equal(value, PyTuple_GET_ITEM(self->values, element.which)); break;
+                case FIXED: same = same_number(value, PyTuple_GET_ITEM(self->values, element.which)); break;
                 case HOLE:
                     if (holes[element.which] == NULL) holes[element.which] = value;
-                    else same = equal(value, holes[element.which]);
+                    else same = same_number(value, holes[element.which]);
                     break;
                 case REST: PyTuple_SET_ITEM(rest, left++, Py_NewRef(value)); break;
                 default: goto other; /* the instruction is longer than the form's */

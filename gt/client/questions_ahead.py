@@ -1,6 +1,7 @@
 """Questions about fresh data: in each step of a loop an array is loaded, some ops are applied to it and a result is read, as a
 policy is asked for an action. Once such steps have repeated, the ops and the read are sent with the load, under the ids that
-the next results will have, and Python issues them while the workers compute; at the read they are compared. Values on the
+the next results will have, and Python issues them while the workers compute; at the read they are compared. So is a question
+without loads that is asked again and again after pauses, as a dashboard does: it is sent with its first op. Values on the
 workers never change, so a wrong guess only costs its results, which are freed. See docs/design/early.md."""
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from gt.ops.table import spec_out
 from gt.program.code import Encoded, Form, encoded, first_result, frees_of, number_of, ops, parted, result_at
 from gt.program.stretch import flat, pick
 from gt.spec import Spec
+from gt.transport.interrupts import UNINTERRUPTED
 
 FEW = 16  # most instructions since the last batch with which a question begins: frees and its loads
 LEAST = 5  # least ops of a question that is sent with its load
 LONGEST = 24  # most ops and calls of a question
 MOST = 64  # most instructions of a batch that is looked at
 KNOWN = 16  # most questions that are remembered
+PAUSE = 2e-3  # seconds since the last question, after which Python issues the next one slowly, as its caches are cold
 
 Template = tuple[tuple[bool, Any], ...]  # for each element whether it counts from the id of the first load, and its distance
 
@@ -45,10 +48,12 @@ def template(now: Encoded, before: Encoded, first: int, then: int) -> Template |
 
 
 class FreshQuestion:
-    """The ops behind certain loads, and the read of one of their results."""
+    """The ops behind certain loads, and the read of one of their results. Of a question without loads the first op, as Python
+    issues it, is in the place of the loads: the instructions that are sent may contain it in a call."""
 
-    def __init__(self, numbers: tuple[int, ...]) -> None:
+    def __init__(self, numbers: tuple[int, ...], leads: int = 0) -> None:
         self.numbers = numbers  # of its instructions
+        self.leads = leads  # instructions in front of them that are predicted, too, and not sent
         self.seen: tuple[list[Encoded], int] | None = None  # the last ones, and the id of the first load
         self.forms: list[tuple[Callable[[Encoded], Encoded], slice, Callable[[Encoded], tuple[Any, ...]]]] | None = None
         self.programs: set[int] = set()  # that the instructions to send call
@@ -76,14 +81,16 @@ class FreshQuestion:
 
 
 class Asked:
-    """A question to be sent with its loads, the first of which has the id `first`: the instructions that Python has to issue
-    (`code`), the ones to send, the ids of their results, the ids that end with it, and the replies by id."""
+    """A question to be sent with its loads, or its first op, the first of which has the id `first`: the instructions that
+    Python has to issue (`code`), the ones to send, the ids of their results, the ids that end with it, and the replies by
+    id."""
 
-    __slots__ = ("question", "first", "code", "sent", "mentions", "made", "ends", "replies", "gets")
+    __slots__ = ("question", "first", "lead", "code", "sent", "mentions", "made", "ends", "replies", "gets")
 
     def __init__(self, question: FreshQuestion, first: int) -> None:
         self.question, self.first = question, first
-        self.code, self.sent = question.expected(first), list[Encoded]()
+        expected = question.expected(first)
+        self.lead, self.code, self.sent = expected[: question.leads], expected[question.leads :], list[Encoded]()
         self.made: list[Any] = []
         self.ends: list[Any] = []
         for ins, (form, results, ends) in zip(self.code, question.forms or ()):
@@ -101,6 +108,8 @@ class QuestionsAhead:
     def __init__(self, tracer: Tracer, replies: Replies, ahead: ReadAhead) -> None:
         self.tracer, self.early, self.replies, self.ahead = tracer, tracer.early, replies, ahead
         self.known: dict[tuple[int, ...], FreshQuestion] = {}  # by the numbers of its loads
+        self.begins: dict[int, FreshQuestion] = {}  # questions without loads, by the numbers of their first ops
+        self.asked_at = 0.0  # time of the last question without loads
         self.loads = False  # whether there was a load since the last batch
         self.prepared: Asked | None = None  # the next question, if it is asked again
         self.pending: Asked | None = None  # a question that was sent and not compared
@@ -128,6 +137,44 @@ class QuestionsAhead:
         if question.forms != []:
             question.learn(rest, int(first_result(loads[0])), *self.ahead.last)
 
+    def sent(self, issued: list[Encoded], out: list[Encoded], gets: Sequence[Get], session: Any) -> None:
+        """The instructions `out`, which Python has issued as `issued`, were sent as the session's last batch."""
+        serial = session.serial
+        if gets and len(issued) <= MOST:
+            self._learn_paused(issued, out, gets, serial, last_id(session))
+        elif (asked := self.prepared) is not None and asked.question.serial == serial - 1:
+            code, ended = parted(out)  # if it frees nothing that the next question needs, that can be sent as well
+            asked.question.serial += not code and not gets and asked.mentions.isdisjoint(ended)
+
+    def _learn_paused(self, issued: list[Encoded], out: list[Encoded], gets: Sequence[Get], serial: int, last: int) -> None:
+        """A question without loads was asked; `last` is the last id given."""
+        before, self.asked_at = self.asked_at, self.early.clock()
+        if self.asked_at - before < PAUSE or not self.early.on or self.ahead.last is None or self.ahead.last[0] != gets[0][1]:
+            return
+        lead, (code, _) = ops(parted(issued)[0])[:1], parted(out)
+        if not lead or not 0 < len(code) <= LONGEST or any(map(self._is_load, code)):
+            return
+        key, numbers = number_of(lead[0]), tuple(map(number_of, code))
+        question = self.begins.get(key)
+        if question is None or question.numbers != numbers:
+            if len(self.begins) >= KNOWN:
+                self.begins.clear()
+            question = self.begins[key] = FreshQuestion(numbers, 1)
+        question.serial = serial
+        if question.forms != []:
+            question.learn([*lead, *code], int(first_result(lead[0])), *self.ahead.last)
+        if question.right >= question.wanted:
+            if question.forms is None:
+                question.forms = self._forms(question)  # its programs are sent with the next batch
+            asked = self._prepare(question, last + 1) if question.forms else None
+            self.prepared = asked if asked is not None and asked.replies else None
+
+    def clear(self) -> None:
+        """Forget all questions, when their kinds are forgotten."""
+        self.known.clear()
+        self.begins.clear()
+        self.prepared = None
+
     def _is_load(self, ins: Encoded) -> bool:
         kind = self.tracer.kinds.get(number_of(ins))
         return kind is not None and kind.row.loads
@@ -138,7 +185,7 @@ class QuestionsAhead:
         them in less time than it takes to predict and compare them."""
         found: list[Any] = []
         sizes = [len(self.tracer.programs[n].instructions) if n in self.tracer.programs else 1 for n in question.numbers]
-        if sum(sizes) < LEAST or cpu_count() < 2:
+        if sum(sizes) < LEAST and not question.leads or cpu_count() < 2:
             return found
         for number in question.numbers:
             kind, program = self.tracer.kinds.get(number), self.tracer.programs.get(number)
@@ -167,21 +214,44 @@ class QuestionsAhead:
         others, ended = parted(code)
         loads = ops(others)
         question = self.known.get(tuple(map(number_of, loads)))
-        if question is None or question.right < question.wanted or question.read is None:
-            return None
-        if question.serial != session.serial or not self._may_send(session):
-            return None
-        if question.forms is None:
-            question.forms = self._forms(question)
-            return None  # its programs are sent with the next batch
-        if not question.forms or not self.tracer.programs.keys() >= question.programs:
+        if question is None or not self._sends(session, question):
             return None
         asked = self._asked(session, question, int(first_result(loads[0])), ended)
-        if asked is None:
-            return None
-        del session.code[: len(code)]
-        session.written += len(code)
-        sent: list[Encoded] = [*frees_of(ended), *loads]
+        return None if asked is None else self._message(session, asked, len(code), [*frees_of(ended), *loads])
+
+    def begin(self, session: Any) -> None:
+        """An op was issued, the first since the last batch. If the question that is prepared begins with it, after a pause, it
+        is sent; the op stays in the buffer, to be compared with the others."""
+        asked = self.prepared
+        if asked is None or asked.lead != session.code[-1:] or self.early.clock() - self.asked_at < PAUSE:
+            return
+        with UNINTERRUPTED, session.lock:
+            code, question = session.code[:], asked.question
+            others, ended = parted(code)
+            if others != asked.lead or asked.first != last_id(session) or not self._sends(session, question):
+                return
+            if asked.mentions.isdisjoint(ended):
+                self._sent_early(session, asked)
+                session.limit = session.lengths.most
+                session._send(*self._message(session, asked, len(ended), [*frees_of(ended)]), False)
+            else:
+                question.right = 0
+
+    def _sends(self, session: Any, question: FreshQuestion) -> bool:
+        """Whether a question is sure enough, and can be sent."""
+        if question.right < question.wanted or question.read is None:
+            return False
+        if question.serial != session.serial or not self._may_send(session):
+            return False
+        if question.forms is None:
+            question.forms = self._forms(question)
+            return False  # its programs are sent with the next batch
+        return bool(question.forms) and self.tracer.programs.keys() >= question.programs
+
+    def _message(self, session: Any, asked: Asked, taken: int, sent: list[Encoded]) -> Any:
+        """The message of a question, behind the instructions `sent`, for which so many are taken from the buffer."""
+        del session.code[:taken]
+        session.written += taken
         if self.early.begins:
             self.early.follow(sent, end=True)
         return sent + asked.sent, asked.gets
@@ -205,13 +275,17 @@ class QuestionsAhead:
             return None
         if not asked.replies or min(asked.made) <= last_id(session):
             return None
-        question.serial = session.serial + 1
-        session.limit, self.pending = 1, asked
+        self._sent_early(session, asked)
+        return asked
+
+    def _sent_early(self, session: Any, asked: Asked) -> None:
+        """A question is sent before Python has issued it."""
+        asked.question.serial = session.serial + 1
+        session.limit, self.prepared, self.pending = 1, None, asked
         for reply in asked.replies.values():
             self.replies.ahead[reply.ticket] = reply
         self.early.counts["sent"] += 1
         self.early.counts["with_reads"] += 1
-        return asked
 
     def _prepare(self, question: FreshQuestion, first: int) -> Asked:
         """A question, and the requests for the values that will be read; none if the first of them is not its result."""
@@ -240,6 +314,7 @@ class QuestionsAhead:
             out, right = self._settle(out, last_id(session))
             if right and mark and not gets:
                 session.code[:0] = out  # frees, which are sent with the next batch
+                session.link.let_sleep()
                 return None
         return out
 
@@ -251,6 +326,7 @@ class QuestionsAhead:
         code, ended = parted(out)
         if code == asked.code:
             self.early.counts["right"] += 1
+            self.asked_at = self.early.clock()
             self.ready = asked.replies
             self.prepared = self._prepare(asked.question, last + 1)  # while the workers compute
             return [*frees_of([*asked.ends, *ended])], True

@@ -88,9 +88,13 @@ class ReadAhead:
         """Add the reads that will follow to the request, unless they were `sent` with a question."""
         for following in self.guessed(spec):
             id += following.distance
+            if id in self.asked:
+                continue  # one answer for each value
             wanted = (id, spec_out(following.spec))
-            reply = sent.pop(id, None)
-            if reply is None or reply.wanted != wanted:
+            reply = sent.get(id)
+            if reply is not None and reply.wanted == wanted:
+                del sent[id]
+            else:
                 reply = session.replies.ahead_of(*wanted)
                 gets.append((reply.ticket, *wanted))
             self.asked[id] = (reply, following)
@@ -98,7 +102,10 @@ class ReadAhead:
     def _requested(self, session: Any, sent: dict[int, Reply], id: int, spec: Spec) -> Reply | None:
         """The reply to a read that was sent with a question."""
         reply = sent.pop(id, None)
-        if reply is None or reply.wanted != (id, spec_out(spec)):
+        if reply is None:
+            return None
+        if reply.wanted != (id, spec_out(spec)):
+            session.replies.ahead.pop(reply.ticket, None)  # nobody takes it
             return None
         session.replies.promote(reply)
         return reply

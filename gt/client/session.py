@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gt import errors
+from gt.client.batch_lengths import BatchLengths
 from gt.client.capture_notes import Notes
 from gt.client.incoming import handle
 from gt.client.kinds import Kinds
@@ -37,9 +38,6 @@ from gt.transport.interrupts import UNINTERRUPTED
 from gt.transport.messages import Ask, Batch, Configure, Mail
 from gt.transport.receiving import Pause, Pauses
 
-BATCH = 256  # instructions of the first batch of a burst
-MORE = 1024  # most instructions of later batches, each twice as long as the one before: fewer messages cost less
-STEP = 32  # instructions behind which a load sends them, at the start of a burst, as the workers are idle; later twice as many
 LONGEST = 1 << 14  # most instructions of a message
 LARGE = 1 << 20  # bytes of a load from which it is sent at once
 BYTES = 16 << 20  # loaded bytes after which a batch is sent, so that copying in and out overlap for large tensors
@@ -57,7 +55,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if NATIVE is None:
             self.counter = count(1)
             self.next_id = self.counter.__next__
-        self.batch, self.step = BATCH, STEP
+        self.lengths = BatchLengths()
         self.limit = 1  # length of `code` at which `due` is called: to wake the link at first, then to send
         self.lock, self.serial = threading.RLock(), 0
         self.kinds = Kinds(self.lock)
@@ -94,24 +92,27 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if self.closed:
             raise errors.SessionLost(self.lost or "the session this tensor belongs to is closed")
         if self.limit == 1:
-            self.limit = self.batch
+            self.limit = self.lengths.most
+            self.asks.begin(self) if self.asks is not None else None
             self.link.wake()
         if self.tracer is not None and self.tracer.early.waits() and self.tracer.early.look(self):
             self._flush((), False, False)
-        if len(self.code) >= self.batch:
+        if len(self.code) >= self.lengths.most:
             self.full()
 
     def flush(self, gets: tuple[Any, ...] = (), wait: bool = True, read: bool = False) -> None:
         """Send the buffered instructions, before a read; wait only if too many are in flight, and not on the receiving
         thread."""
-        self.batch, self.step = BATCH, STEP
+        self.lengths.begin()
         self._flush(gets, True, read or bool(gets))
+        if gets or read:
+            self.lengths.read(self.written)
         if wait and self.window.full():
             self.make_room()
 
     def full(self, times: int = 2) -> None:
         """Send the buffered instructions, up to the beginning of a possible trace; later batches are so many times as long."""
-        self.batch, self.step = min(MORE, times * self.batch), times * self.step
+        self.lengths.lengthen(times, self.written + len(self.code))
         self._flush((), False, False)
         if self.window.full():
             self.make_room()
@@ -127,7 +128,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         busy = self.tracer.early.busy(self.window.seconds()) if self.tracer else 0.0
         pause = self.pauses.look(self.written + len(self.code), busy)
         if pause is not Pause.NONE:
-            self.batch, self.step = BATCH, STEP
+            self.lengths.begin()
             self._flush((), pause is Pause.LONG and not full, False)
         if self.buffered() and not full:
             self.link.wake()
@@ -143,14 +144,16 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def end_of_step(self) -> None:
         """The end of an optimizer's step: a boundary, after which a full buffer is sent."""
         self.mark()
-        if len(self.code) >= self.limit:
-            self.due()
+        self.send_due()
 
     def call(self, instruction: tuple[Any, ...]) -> None:
-        """Emit a call of a trace; the tracer does not search for repeats across it."""
+        """Emit a call of a trace; the tracer does not search for repeats across it. `send_due` is to follow."""
         self.code.extend(((MARK,), instruction, (MARK,)))
         if self.tracer:
             self.tracer.hits += 1
+
+    def send_due(self) -> None:
+        """Send a full buffer, which may wait for room."""
         if len(self.code) >= self.limit:
             self.due()
 
@@ -173,16 +176,17 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 if not n and not mark and (self.replies or not final):
                     return  # a reader waits, or Python pauses for a moment: its loop may go on
                 ended = steps.give_up()
-            step = batch if mark and steps.on and tracer.between_traces() else None
+            issued, step = batch, batch if mark and steps.on and tracer.between_traces() else None
             batch = ended + tracer.fold(batch, final, mark)
             if tracer.pieces:
-                self.limit = self.batch  # held instructions wake the link once, not with every instruction
+                self.limit = self.lengths.most  # held instructions wake the link once, not with every instruction
             if (asks := self.asks) is not None and (asks.pending is not None or asks.loads and gets):
                 step = None  # a step with loads is not sent before them
                 if (asked := asks.passed(self, batch, gets, mark)) is None:
                     return
                 batch = asked
             self._send(batch, gets, final)
+            asks.sent(issued, batch, gets, self) if asks is not None else None
             if step is not None and steps.learn(step, gets):
                 self._send(*steps.send(steps.count()), False)
 
@@ -203,7 +207,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             if forget and tracer is not None:
                 tracer.reset()
                 self.steps.reset() if self.steps is not None else None
-                self.asks.known.clear() if self.asks is not None else None
+                self.asks.clear() if self.asks is not None else None
             if fresh or traces or drops or forget:
                 window.costs.learn(kinds.meaning, fresh, traces, drops, forget)
             for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
@@ -294,7 +298,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def _undo(self, reply: Reply) -> bool:
         """Whether this reply is of a step that was sent ahead with others: then the step is to be sent again by itself."""
-        with self.lock:
+        with UNINTERRUPTED, self.lock:
             code = self.steps.undo(reply) if self.steps is not None else None
             self.code[:0] = code or ()
         return code is not None
@@ -349,7 +353,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 return id
         if len(self.code) >= self.limit or data.nbytes > LARGE:
             self.due()
-        elif len(self.code) >= self.step:  # a step begins: the one before it is complete
+        elif len(self.code) >= self.lengths.step:  # a step begins: the one before it is complete
             self.full()
         if data.nbytes > LARGE and self.code:  # workers copy its bytes while Python goes on, and give their memory back
             self.full(1)

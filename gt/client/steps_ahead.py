@@ -14,7 +14,7 @@ from gt.client.loops import SURE, Loop, Numbers, learned
 from gt.client.read_ahead import Get, ReadAhead
 from gt.client.replies import Replies, Reply
 from gt.client.tracer import Tracer
-from gt.program.code import Encoded, frees_of, number_of
+from gt.program.code import Encoded, frees_of, number_of, same_bits
 from gt.program.unroll import unrolled
 
 SAMPLES = 3  # consecutive steps of the same kinds from which a loop is learned
@@ -71,7 +71,7 @@ class StepsAhead:
         if self.last is None or not loop.fits(self.last):
             self.right = 0
             return False
-        goes_on = before is not None and self.last == loop.following(before)
+        goes_on = before is not None and same_bits(self.last, loop.following(before))
         self.right = self.right + 1 if goes_on else 0
         if self.right < loop.wanted or not loop.most:
             return False
@@ -141,7 +141,8 @@ class StepsAhead:
         if loop is None or not self.sent or tuple(map(number_of, batch)) != self.key or not self._expected(gets):
             return False
         numbers, replies = self.sent[0]
-        if loop.numbers(batch, gets) != numbers:
+        issued = loop.numbers(batch, gets)
+        if issued is None or not same_bits(issued, numbers):
             return False
         self._release()
         self.sent.popleft()

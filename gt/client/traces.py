@@ -9,7 +9,7 @@ from typing import Any
 from gt.client.native import NATIVE
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, first_result, freed, number_of, ops
+from gt.program.code import Encoded, bits, first_result, freed, number_of, ops, same_bits
 from gt.program.stretch import Stretch, flat, pick
 
 TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST = range(7)  # role of an element of an instruction, for native.c
@@ -86,7 +86,7 @@ class Trace:
         if bound is None:
             return None, set(), "another topology"
         numbers = self.holes(known)
-        if self.fixed(known) != self.values or self.same(known) != self.same_of(numbers):
+        if not same_bits(self.fixed(known), self.values) or not same_bits(self.same(known), self.same_of(numbers)):
             return None, set(), "a number changed"
         results, inputs = bound
         dead, dies = self.dead(results), self.dies(inputs)
@@ -110,7 +110,7 @@ def blame(trace: Trace, window: Window, why: str) -> int:
         return 0
     open_ = {p for places in trace.hole_positions for p in places}
     fixed = [p for p in trace.topology.stretch.number_at if p not in open_]
-    changed = next((p for p, old in zip(fixed, trace.values) if known[p] != old), None)
+    changed = next((p for p, old in zip(fixed, trace.values) if bits(known[p]) != bits(old)), None)
     if changed is None:
         return 0
     for ins in window.ops:
@@ -132,8 +132,9 @@ def define(
         return None
     differing: dict[tuple, list[int]] = {}
     for p in topology.stretch.number_at:
-        if p in holes or old[p] != new[p]:
-            differing.setdefault((type(new[p]), old[p], new[p], holes.get(p)), []).append(p)
+        pair = bits(old[p]), bits(new[p])
+        if p in holes or pair[0] != pair[1]:
+            differing.setdefault((pair, holes.get(p)), []).append(p)
     dead = [all(o in w.freed for o, w in ((a, now), (b, before))) for a, b in zip(bound[0], bound_before[0])]
     dies = [i for i, (a, b) in enumerate(zip(bound[1], bound_before[1])) if a in now.freed and b in before.freed]
     live = [i for i, gone in enumerate(dead) if not gone]
@@ -204,8 +205,8 @@ class TraceForm:
         if (
             topology.refs(known) != topology.ref_of(results)
             or topology.again(known) != topology.again_of(inputs)
-            or self.fixed(known) != self.values
-            or self.same(known) != self.same_of(numbers)
+            or not same_bits(self.fixed(known), self.values)
+            or not same_bits(self.same(known), self.same_of(numbers))
             or self.ended(known) != self.ended_of(results + inputs)
             or len(set(inputs)) != self.count
             or (inputs and results and max(inputs) >= min(results))  # ids grow: inputs are older than results
@@ -220,7 +221,7 @@ def equal(a: Trace, b: Trace) -> bool:
         and a.hole_positions == b.hole_positions
         and a.live_results == b.live_results
         and a.dies_inputs == b.dies_inputs
-        and a.values == b.values
+        and same_bits(a.values, b.values)
         and a.topology.stretch.signature == b.topology.stretch.signature
     )
 

@@ -21,7 +21,7 @@ from gt.transport.connection_limits import ConnectionLimits, raise_descriptor_li
 from gt.transport.events import EVERY, SAMPLED, Listen, Subscribe
 from gt.transport.lane_tables import DispatcherLanes
 from gt.transport.lanes import Lane
-from gt.transport.messages import LIMIT, Batch, Bye, Hello, Join, Mail, Peers, Welcome, decode, encode
+from gt.transport.messages import LIMIT, Batch, Bye, Hello, Join, Mail, Peers, Run, Welcome, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.reporting import INTERVALS
 from gt.transport.short_slices import take_short_slices
@@ -68,48 +68,60 @@ class Server:
         self.left: dict[str, float] = {}  # local addresses of lost workers, and until when to check whether they listen
         self.check_sockets_at = 0.0  # when to check next whether lost workers still listen
         self.departed = False  # a peer has left, and free memory was not returned to the system since
+        self.own_worker = ""  # the worker that shares this process
+        self.own_mail: deque[bytes | Run] = deque()  # messages for it
         self.tick_at = 0.0  # when to look next for clients that wait for a worker, or a worker for them
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         self.core.tables.short_slices = take_short_slices()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
+        self.begin()
+        while not until():
+            if not self.look(self.longest_wait()) and self.departed and not self.waiting:
+                self.trim()
+
+    def begin(self) -> None:
+        """Add the sockets to the event sources, before the first `look`."""
         self.sources.add(self.router)
         self.sources.add(self.ends.socket)
-        now = time.monotonic()
-        while not until():
-            if now > self.until:
-                self.until = float("inf")
-                self._send(self.core.expect(0))
-            cut = self.core.tables.cut
-            ready = self.sources.wait(0 if cut else 10 if self.waiting else self._longest_wait(now))
-            for source in ready:
-                if source in self.lanes.senders:
-                    self._from_lane(*self.lanes.senders[source])
-                elif source is self.router:
-                    self._drain()
-                elif source is self.ends.socket:
-                    self._ended()
-            if cut:
-                self._send(self.core.advance())
-            elif self.departed and not ready and not self.waiting:
-                self._trim()
-            if self.waiting:
-                self._send([])
-            now, observers = time.monotonic(), self.core.observers
-            if self.peers and now > self.send_peers_at:
-                self._send_peers()
-            if observers.there and (observers.crowded or now >= self.send_events_at):
-                self._send_events(now)
-            if self.ends.waiting:
-                self._ended()
-            if self.left and now > self.check_sockets_at:
-                self._tidy()
-            if now > self.tick_at:
-                self.tick_at = now + TICK
-                self._send(self.core.tick(now))
 
-    def _trim(self) -> None:
+    def look(self, timeout: float) -> bool:
+        """Wait so many milliseconds for messages, handle them, then do the work that has become due. Returns whether a message
+        or the end of a connection has come."""
+        ready = self.sources.wait(timeout)
+        for source in ready:
+            if source in self.lanes.senders:
+                self._from_lane(*self.lanes.senders[source])
+            elif source is self.router:
+                self._drain()
+            elif source is self.ends.socket:
+                self._ended()
+        if cut := bool(self.core.tables.cut):
+            self._send(self.core.advance())
+        if self.waiting:
+            self._send([])
+        self._do_due_work(time.monotonic())
+        return cut or bool(ready)
+
+    def _do_due_work(self, now: float) -> None:
+        observers = self.core.observers
+        if self.peers and now > self.send_peers_at:
+            self._send_peers()
+        if observers.there and (observers.crowded or now >= self.send_events_at):
+            self._send_events(now)
+        if self.ends.waiting:
+            self._ended()
+        if self.left and now > self.check_sockets_at:
+            self._tidy()
+        if now > self.tick_at:
+            self.tick_at = now + TICK
+            self._send(self.core.tick(now))
+        if now > self.until:
+            self.until = float("inf")
+            self._send(self.core.expect(0))
+
+    def trim(self) -> None:
         """Return free memory to the system: peers have left, and nothing has come for a while. A full collection empties
         Python's lists of free objects, which keep nearly empty pages. The queues of connections lie between objects that
         stay, so the C library would keep their pages, too."""
@@ -117,11 +129,15 @@ class Server:
         gc.collect()
         self.core.tables.trims += heap.trim()
 
-    def _longest_wait(self, now: float) -> float:
+    def longest_wait(self) -> float:
         """Milliseconds to sleep at most without a message."""
+        if self.core.tables.cut:
+            return 0
+        if self.waiting:
+            return 10
         if not self.core.observers.there:
             return 1000
-        left = self.send_events_at - now
+        left = self.send_events_at - time.monotonic()
         return 1000 * left if left > 0 else 0
 
     def _send_events(self, now: float) -> None:
@@ -165,7 +181,7 @@ class Server:
         if new and not data:  # a client's sending connection, which may stay silent for long
             self._let_in(peer)
             return
-        self._read(name, data, lambda: role(sender))
+        self.read(name, data, lambda: role(sender))
         if new:
             self._let_in(peer)
 
@@ -182,10 +198,10 @@ class Server:
         if not data:
             return False
         self.core.tables.lane_messages += 1
-        self._read(name, data, lambda: peer_role)
+        self.read(name, data, lambda: peer_role)
         return True
 
-    def _read(self, name: str, data: Any, role_of_peer: Callable[[], str]) -> None:
+    def read(self, name: str, data: Any, role_of_peer: Callable[[], str]) -> None:
         """Handle a message of a peer; `role_of_peer()` is the role that its key proves."""
         try:
             message = decode(data, LIMIT if name in self.core.tables.by_peer else checks.MESSAGE)
@@ -275,6 +291,9 @@ class Server:
             self._lose(peer, why)
 
     def _send_one(self, mail: Mail, gone: list[tuple[str, str]]) -> None:
+        if mail.peer == self.own_worker:
+            self._leave_for_own_worker(mail.message)
+            return
         data = encode(mail.message) if type(mail.message) is not Peers else self._encode(mail.message)
         try:
             if mail.peer in self.waiting:
@@ -288,6 +307,11 @@ class Server:
                 self._wait_for(mail.peer)
         except (zmq.ZMQError, OSError):
             gone.append((mail.peer, self._how_it_ended(mail.peer)))  # a send may meet the end before its event comes
+
+    def _leave_for_own_worker(self, message: Any) -> None:
+        """A Run of instructions alone is left as it is: they are flat tuples, and neither side changes a list of them."""
+        plain = type(message) is Run and not (message.kinds or message.traces)
+        self.own_mail.append(message if plain else encode(message))
 
     def _wait_for(self, worker: str, *messages: bytes) -> None:
         """Queue messages until a worker's send queue has room for them, or for the rest of the last one."""

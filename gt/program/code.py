@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
+from struct import Struct
 from typing import Any
 
 from gt.ops.table import Kind
@@ -184,6 +185,19 @@ FREES = Frees()
 def kind_table(entry: Any) -> dict[int, Any]:
     """A table of kinds by number with this entry for FREE."""
     return {FREE: entry}
+
+
+_double = Struct("=d").pack
+
+
+def bits(number: Number) -> tuple[type, Any]:
+    """The key of a number: 0.0, -0.0 and False, or 1 and True, are equal for Python, and a nan differs from itself."""
+    return type(number), _double(number) if type(number) is float else number
+
+
+def same_bits(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """Whether these ids and numbers are the same ones, bit for bit; both are of the same types."""
+    return some == others and 0 not in some or list(map(bits, some)) == list(map(bits, others))
 
 
 def arguments(code: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -20,12 +20,14 @@ from gt.dispatcher.serve import Server
 from gt.dispatcher.users import Users
 from gt.errors import ConfigError, ConnectionFailed, GTError
 from gt.launch import Children, end_when_told, ending, follow_parent
+from gt.lazy_import import LazyImport
 from gt.server.users import UsersFile, read
 from gt.transport.addresses import LOOPBACK, free_port, ipc_address, outward_address, own_folder, with_port
 from gt.transport.auth import SHORTEST, Keys, admit_users, make_worker_key
 from gt.transport.debug_output import show
 from gt.watch.log_file import LogThread, open_log
 
+with_worker = LazyImport("gt.server.with_worker")
 SUMMARY = "run a dispatcher, which clients and workers connect to"
 EVERYWHERE = ("0.0.0.0", "::")  # all addresses of a host
 
@@ -62,6 +64,7 @@ def arguments(p: argparse.ArgumentParser) -> argparse.ArgumentParser:
     p.add_argument("--advertise", metavar="HOST", default="", help="address at which other hosts reach this one, for --pool")
     p.add_argument("--auto", metavar="NAME", help=argparse.SUPPRESS)
     p.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--with-worker", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--expect", type=int, default=0, help="workers to wait for before the first placement (default: --workers)")
     p.set_defaults(run=serve)
     return p
@@ -225,6 +228,8 @@ def serve(args: argparse.Namespace) -> int:
             start = partial(children.worker, where, known, args.backend, args.workers, i, name, **plain)
             children.keep_worker(start, server.core.reports.tell, server.core.tables.has_joined)
         try:
+            if args.with_worker:
+                return int(with_worker.run(server, args.auto, args.backend, told, close_logs))
             server.run(until=told)
         except (KeyboardInterrupt, SystemExit):
             pass

@@ -68,6 +68,9 @@ class MemoryLink:
     def wake(self) -> None:
         pass
 
+    def let_sleep(self) -> None:
+        pass
+
     def wait(self, reply: Any, timeout: float | None) -> None:
         self.hub.deliver()
         if not reply.done:

@@ -1,5 +1,6 @@
 """Ctrl-C waits until a client's state is whole again: an instruction that was taken from the buffer and not sent would be lost,
-and a read that was noted and not sent would wait for ever."""
+a read that was noted and not sent, or whose answer was received and not handled, would wait for ever. In C (interrupts.c) if it
+was built when GT was installed, else in Python, which takes ten times as long; `GT_NATIVE=0` disables the C."""
 
 from __future__ import annotations
 
@@ -9,6 +10,14 @@ from signal import SIGINT
 from threading import get_ident, main_thread
 from typing import Any
 
+import gt.environment as environment
+
+NATIVE: Any = None
+if environment.NATIVE.value():
+    try:
+        from gt.transport import _interrupts as NATIVE  # type: ignore[no-redef,attr-defined]
+    except ImportError:  # not built: there was no compiler
+        NATIVE = None
 MAIN = main_thread().ident
 
 
@@ -44,4 +53,4 @@ class Uninterrupted:
         self.came = True
 
 
-UNINTERRUPTED = Uninterrupted()
+UNINTERRUPTED: Uninterrupted = Uninterrupted() if NATIVE is None else NATIVE.Uninterrupted()

@@ -19,6 +19,7 @@ STEP = 1e-3  # seconds: the same after a read, whose client sends the next messa
 TAKEN = 500e-6  # seconds without the core after which another program needs it: GT's own processes return it sooner
 FIRST_REST, REST = 5e-3, 1.0  # seconds without spinning after that: at first, and at most
 AGAIN = 0.08  # seconds after a rest, within which the core is taken again by a program that stays
+CORES = 4  # least cores of a process that may keep its core while it spins: the processes that it waits for have others
 EVENTS = 64  # most descriptors that one look at many of them gives
 Source = Any  # a ZMQ socket, or the number of a descriptor
 
@@ -28,8 +29,11 @@ def spin_seconds() -> tuple[float, float]:
     asked = environment.SPIN.value()
     if asked is not None:
         return asked, asked
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return (SPIN, STEP) if cores > 1 else (0.0, 0.0)
+    return (SPIN, STEP) if _cores() > 1 else (0.0, 0.0)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ManyDescriptors:
@@ -37,7 +41,7 @@ class ManyDescriptors:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self.register, self.unregister = self._epoll.register, self._epoll.unregister
+        self.register, self.unregister, self.fileno = self._epoll.register, self._epoll.unregister, self._epoll.fileno
         self.look = partial(self._epoll.poll, 0, EVENTS)
 
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
@@ -58,8 +62,10 @@ class Sources:
     returned soon, another program needs it, and `wait` does not spin for a while: for a moment, as it may have been a short
     task or another thread of this process, and twice as long each time that this happens again."""
 
-    def __init__(self, timer: int = -1, many: bool = False) -> None:
-        """`timer` is a descriptor that only some calls wait for, too. `many`: any number of sources costs a wait the same."""
+    def __init__(self, timer: int = -1, many: bool = False, keeps_core: bool = False) -> None:
+        """`timer` is a descriptor that only some calls wait for, too. `many`: any number of sources costs a wait the same.
+        `keeps_core`: spin without yielding the core, where there are enough: for an interactive client, as a yield to another
+        program's thread, such as a trainer's, lasts as long as that thread's time slice, some milliseconds."""
         self._poll = self._timed = pollable(many)
         if timer >= 0:
             self._timed = pollable(many)
@@ -72,6 +78,7 @@ class Sources:
         self._spin, self._step = spin_seconds()
         self.read = False  # whether the last message was a read: the next one is sent at the end of the client's step
         self._soon = False  # the last wait was shorter than a wait may spin
+        self._yield_core = _nothing if keeps_core and _cores() >= CORES else _yield_core
         self._rest, self._rest_until = FIRST_REST, 0.0
         self.spins = 0  # waits that ended during the spin
 
@@ -101,6 +108,15 @@ class Sources:
         else:
             self._poll.unregister(fd)
 
+    def unsure(self) -> bool:
+        """Whether a socket may have messages though its descriptor is silent."""
+        return bool(self._unsure)
+
+    def descriptor(self) -> int:
+        """A descriptor that is ready while any of many sources is."""
+        assert isinstance(self._poll, ManyDescriptors)
+        return self._poll.fileno()
+
     def used(self, *sockets: zmq.Socket[Any]) -> None:
         """Messages were sent over these sockets, or received from them."""
         self._unsure.update(sockets)
@@ -129,7 +145,7 @@ class Sources:
             return (self._timed if timed else self._poll).poll(timeout)
         began = now = time.perf_counter()
         longest = self._step if self.read else self._spin
-        look, yield_core = self._look, _yield_core
+        look, yield_core = self._look, self._yield_core
         while self._soon and now - began < longest and now > self._rest_until:
             if polled := look():
                 self.spins += 1
@@ -161,6 +177,10 @@ class Sources:
 
 def _has_something(socket: zmq.Socket[Any]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def _nothing() -> None:
+    pass
 
 
 _yield_core: Callable[[], None] = os.sched_yield if hasattr(os, "sched_yield") else partial(time.sleep, 0)

@@ -112,7 +112,6 @@ class SegmentPool:
 
     def close(self) -> None:
         """Close all segments; the kernel frees each when no peer maps it."""
-        self.copier.close()
         with self.lock:
             self.lent.clear()
             self.lent_bytes = 0

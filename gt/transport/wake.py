@@ -34,9 +34,9 @@ class WakeTimer:
     it when it sends by itself, so that the receiving thread wakes only when the user's thread pauses. A kernel timer, as a
     wake-up through Python would take the interpreter from the user's thread each time."""
 
-    IDLE = 1_000_000  # nanoseconds without a read or a full buffer that count as a pause
+    IDLE = 1e-3  # seconds without a read or a full buffer that count as a pause
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = IDLE) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         clock_monotonic, nonblock_cloexec = 1, 0o2004000
         self.fd: int = libc.timerfd_create(clock_monotonic, nonblock_cloexec)
@@ -44,7 +44,7 @@ class WakeTimer:
             raise OSError(ctypes.get_errno(), "timerfd_create")
         self._set = libc.timerfd_settime
         self._set.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
-        self._soon = (ctypes.c_long * 4)(0, 0, 0, self.IDLE)
+        self._soon = (ctypes.c_long * 4)(0, 0, 0, int(seconds * 1e9))
         self._never = (ctypes.c_long * 4)(0, 0, 0, 0)
 
     def set(self) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gt.transport.auth import Keys, reach
 from gt.transport.client_memory import ClientMemory
 from gt.transport.debug_output import See
 from gt.transport.events import Seen
+from gt.transport.interrupts import UNINTERRUPTED
 from gt.transport.lane_tables import ClientLanes
 from gt.transport.lanes import Lane
 from gt.transport.messages import ANSWERS, VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, decode, encode
@@ -57,6 +59,7 @@ class ZmqLink:
         self.data: dict[str, zmq.Socket[Any]] = {}  # by worker's name
         self.polled: dict[zmq.Socket[Any], str] = {}  # sockets that are received from, and their peers
         self.indices: dict[int, str] = {}
+        self.how_it_ended: Callable[[], str] = str  # the reason, where this process has started the dispatcher's
         self.slow: set[str] = set()  # workers that have not answered in time whether they share memory
         self.sharing: dict[str, bool] = {}
         self.memory = ClientMemory()
@@ -64,9 +67,8 @@ class ZmqLink:
         self.lane: Lane | None = None  # sends to the dispatcher, where it is of this host and user
         self.attached = threading.Condition()
         self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
-        self.moved = False  # the set of workers changed
-        self.ends = Ends(self.inbox)
-        self.sources = Sources(self.wake_timer.fd)
+        self.ends, self.moved = Ends(self.inbox), False  # `moved`: the set of workers changed
+        self.sources = Sources(self.wake_timer.fd, keeps_core=priority == "interactive")
         self.lanes = ClientLanes(self.sources)
         for source in (self.inbox, self.ends.socket, self.waker.fd):
             self.sources.add(source)
@@ -104,8 +106,7 @@ class ZmqLink:
     def send(self, message: Any) -> None:
         """Send a batch. The session's lock orders senders."""
         if not self.receiving.closed:
-            if self.receiving.batch_sent():
-                self.wake_timer.off()
+            self.let_sleep()
             if self.see is not None:
                 self.see("->", message)
             self.tell(message)
@@ -129,12 +130,13 @@ class ZmqLink:
     def _leave(self, worker: str, message: Any, frames: tuple[Any, ...] = ()) -> None:
         self.posts.append((worker, message, frames))
         self.waker.wake()
-        if self.receiving.free:
-            self.hand.wake()
+        self.hand.wake() if self.receiving.free else None
 
     def wake(self) -> None:
-        if self.receiving.buffer_written():
-            self.wake_timer.set()
+        self.wake_timer.set() if self.receiving.buffer_written() else None
+
+    def let_sleep(self) -> None:
+        self.wake_timer.off() if self.receiving.batch_sent() else None
 
     def wait(self, reply: Any, timeout: float | None) -> None:
         self.receiving.reader_came() if reply.done else None  # one more reader, though it need not receive
@@ -237,8 +239,14 @@ class ZmqLink:
     def _take_in(self, timeout: int | None, timed: bool = False) -> None:
         """Wait for messages and handle them; `timed`: also wait for the wake_timer. Only the holder of the turn calls this."""
         if self.moved:
-            self._follow()
-        for source in self.sources.wait(timeout, timed):
+            with UNINTERRUPTED:
+                self._follow()
+        ready = self.sources.wait(timeout, timed)
+        with UNINTERRUPTED:
+            self._take(ready)
+
+    def _take(self, ready: list[Any]) -> None:
+        for source in ready:
             if source in self.lanes.workers:
                 self._drain_lane(source)
             elif source in self.polled:
@@ -250,7 +258,7 @@ class ZmqLink:
             elif source == self.wake_timer.fd:
                 self._pause()
             elif source is self.ends.socket and self.ends.drain():
-                self.give_up(f"the dispatcher at {self.address} {how_it_ended(self.address)}")
+                self.give_up(self.how_it_ended() or f"the dispatcher at {self.address} {how_it_ended(self.address)}")
                 self.sources.remove(self.ends.socket)
         if self.posts:
             self._post()

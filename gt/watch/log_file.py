@@ -8,6 +8,7 @@ import heapq
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from itertools import count
@@ -90,14 +91,15 @@ def prepared(event: str, what: Any) -> tuple[Any, int]:
 
 
 class LogThread:
-    """The log as the dispatcher's observer: calling it only queues the event. `report` is called once if writing fails."""
+    """The log as the dispatcher's observer: calling it only queues the event. `report` is called once if writing fails, and
+    once if an event's lines cannot be made."""
 
     def __init__(self, out: str | StandardError, size: int, report: Callable[[str], None]) -> None:
         self.name = out if isinstance(out, str) else "on standard error"
         self.report, self.log = report, InstructionLog()
         self.ordered = OrderedLines(RotatedFile(out, size) if isinstance(out, str) else out, time.time())
         self.queue: deque[tuple[float, str, str, Any, int]] = deque()
-        self.pending = self.written = self.dropped = self.reported = 0
+        self.pending = self.written = self.dropped = self.reported = self.faults = 0
         self.ended, self.wake = False, threading.Event()
         self.thread = threading.Thread(target=self._run, name="gt-log", daemon=True)
         self.thread.start()
@@ -121,7 +123,7 @@ class LogThread:
                 self._take()
                 self.ordered.write(time.time() - HOLD)
             self.ordered.write(float("inf"))
-        except Exception as failed:  # a failing observer must not end the dispatcher
+        except Exception as failed:  # of writing: a failing observer must not end the dispatcher
             self.ended = True
             self.queue.clear()
             self.report(f"the instruction log {self.name} ends here: {failed}")
@@ -130,8 +132,14 @@ class LogThread:
     def _take(self) -> None:
         while self.queue:
             at, event, who, what, size = self.queue.popleft()
-            for line in self.log.lines(at, event, who, what):
-                self.ordered.add(line)
+            try:
+                for line in self.log.lines(at, event, who, what):
+                    self.ordered.add(line)
+            except Exception:  # a fault of ours: it is told once, its instructions count as dropped, and the log goes on
+                if not self.faults:
+                    self.report(f"the instruction log {self.name} has no lines for {event} of {who}:\n{traceback.format_exc()}")
+                self.faults += 1
+                self.dropped += size
             self.written += size
             if self.dropped > self.reported:
                 missing, self.reported = self.dropped - self.reported, self.dropped

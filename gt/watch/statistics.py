@@ -33,6 +33,8 @@ WORKER: Described = {
     "bytes_back": "bytes that were moved back",
     "no_room": "instructions for which neither the device nor the host had room",
     "collectives": "collectives by way: `nccl`, `memory`, `gloo`, `hosts`, `mail in two levels` or `mail`",
+    "small_kernels": "calls of kernels in C for small tensors on a CPU: `runs` of one instruction or more, layers of an LSTM "
+    "(`lstm`), their `lstm_gradient`, updates of a table's `rows`, batch norms in training (`norm`), and their `norm_gradient`",
     "mailed": "bytes of tensors that went by mail to workers of its `own host` and of `other hosts`",
     "idle": "the share of time in which the worker had nothing to do",
     "busy_seconds": "seconds in which it had",
@@ -40,6 +42,8 @@ WORKER: Described = {
     "preemptions": "programs left in their middle because another client waited",
     "short_runs": "short runs that were executed during another client's long kernel on a CPU",
     "lane_runs": "messages of the dispatcher that came over its lane, past ZMQ",
+    "inline_runs": "messages of a dispatcher that shares the worker's process (GT_ONE_PROCESS)",
+    "stand_ins": "times that another thread served that dispatcher, while the worker was inside of something long",
     "spins": "waits for messages that ended before the worker slept, as it looked again and again (GT_SPIN)",
     "lane_answers": "answers to clients that went over lanes",
     "memory_returns": "how often unused memory was returned to the system after a client had left, by the allocator's function",
@@ -68,7 +72,9 @@ TRACES: Described = {
     "graph_captures": "CUDA graphs that were recorded",
     "chains": "kernels of CUDA graphs that compute several elementwise instructions each",
     "chained": "instructions that these compute",
-    "chains_failed": "chains of such instructions whose kernel could not be compiled: they run one by one",
+    "chains_failed": "kernels of chains, products and group norms that could not be compiled: PyTorch's kernels run instead",
+    "group_norms": "group norms and their gradients in CUDA graphs that are one kernel each",
+    "split_products": "float32 products of CUDA graphs that tensor cores compute from split factors",
     "fallbacks": "programs that were to be compiled and were not; `fallback: REASON` counts each reason",
 }
 SHARES: Described = {
@@ -95,7 +101,7 @@ REPLAY: Described = {
     "early_calls_sent": "calls sent with the first instruction of a step",
     "early_calls_right": "of these, those whose step came",
     "early_calls_wrong": "of these, those whose step did not come",
-    "early_calls_with_reads": "of these, questions sent with the load of their data and the read of their result",
+    "early_calls_with_reads": "of these, questions sent with their read, at a load or, after a pause, at their first op",
     "early_calls_inputs_not_there": "calls not sent early because an input was not on the workers",
     "early_calls_no_gain": "calls not sent early because steps on CPUs took no less time with early calls in the last trial",
     "early_calls_trials": "comparisons of steps on CPUs with and without early calls",

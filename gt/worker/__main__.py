@@ -6,6 +6,7 @@ import argparse
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from gt import environment
@@ -83,10 +84,14 @@ def keep_freed_memory() -> None:
 def work(args: argparse.Namespace) -> int:
     if args.auto or args.follow:
         follow_parent()
-    told = end_when_told()
+    return begin(args, end_when_told())
+
+
+def begin(args: argparse.Namespace, told: Callable[[], bool], *within: Any) -> int:
+    """Run a worker; `within` are the further arguments of `process.run` where its dispatcher is in this process."""
     end_within(environment.DRAIN.value() + AFTER_DRAIN, "gt-worker")
     keep_freed_memory()
-    return int(process.run(args, told))
+    return int(process.run(args, told, *within))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -64,9 +64,14 @@ class Answers:
             if asynchronous:
                 streams.later(run.client, done)
             else:
-                streams.keep_up() if streams is not None else self.executor.engine.sync()
+                self._keep_up(streams) if streams is not None else self.executor.engine.sync()
                 out.append(done())
         return out
+
+    def _keep_up(self, streams: Any) -> None:
+        """Wait for the device before an acknowledgement, but not while another client that was idle waits for this worker."""
+        turn = self.executor.turn
+        streams.keep_up(turn.newcomer if turn is not None and turn.several else None)
 
     def of_failures(self, values: ClientValues) -> Mail:
         """Word of the results that a run could not make, where nobody asked whether it is done."""

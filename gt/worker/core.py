@@ -381,8 +381,7 @@ class Worker:
         more, seen = self.more(), self.spaces.keys() if whose is None else self.spaces.keys() & set(whose)
         shares, own = more.setdefault("shares", {}), [self.spaces[client] for client in seen]
         for values in own:
-            quota = self.quotas.stats(values, self.engine)
-            shares.setdefault(values.client, {}).update(quota, moved=moved_bytes(values))
+            shares.setdefault(values.client, {}).update(self.quotas.stats(values, self.engine), moved=moved_bytes(values))
         found = {
             "engine": self.engine.name, "device": self.engine.device, "base": self.engine.base,
             "fell_back": self.engine.fell_back, "bytes": used, "bytes_total": total,
@@ -397,4 +396,5 @@ class Worker:
             "failures": self.executor.failures, "dropped": self.dropped + self.answers.refused, "runs": self.runs,
             "over_quota": self.quotas.exceeded, "skipped": self.executor.skipped, **self.host.stats(),
             "collectives": dict(self.collectives.ways), **more,
+            "small_kernels": self.engine.small_runs.counts() if self.engine.small_runs is not None else {},
         }  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import zmq
 from msgspec.structs import replace
@@ -16,6 +17,27 @@ from gt.transport.lanes import Lane
 from gt.transport.messages import LIMIT, Join, Welcome, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.sockets import Ends, greet, how_it_ended, open_socket
+
+
+class Connection(Protocol):
+    """A worker's connection to its dispatcher, which may be within the same process."""
+
+    sources_of_its_own: set[Any]  # the event sources of this connection
+
+    def join(self, join: Join, timeout: float) -> Any: ...
+    def poll(self) -> None: ...
+    def wait(self, timeout: float) -> list[Any]: ...
+    def descriptor(self) -> int: ...
+    def receive(self) -> Any: ...
+    def send(self, message: Any) -> None: ...
+    def has_ended(self, ready: list[Any]) -> bool: ...
+    def how_it_ended(self) -> str: ...
+    def linger(self, milliseconds: int) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
+Connect = Callable[[str, Keys, str, Sources], Connection]
 
 
 class DispatcherSocket:
@@ -47,12 +69,23 @@ class DispatcherSocket:
             if lane is not None:
                 lane.close()
 
-    def poll_with(self, sources: Sources) -> None:
+    def poll(self) -> None:
         """Add the connection to the worker's event sources."""
         if self.lane is not None:
             self.sources_of_its_own.add(self.lane.fd)
-        for source in self.sources_of_its_own:
-            sources.add(source)
+        for source in (*self.sources_of_its_own, self.ends.socket):
+            self.sources.add(source)
+
+    def wait(self, timeout: float) -> list[Any]:
+        """The worker's event sources that are ready within so many milliseconds."""
+        return self.sources.wait(timeout)
+
+    def has_ended(self, ready: list[Any]) -> bool:
+        return self.ends.socket in ready and bool(self.ends.drain())
+
+    def linger(self, milliseconds: int) -> None:
+        """Let the last messages leave, for so long, when the socket is closed."""
+        self.socket.setsockopt(zmq.LINGER, milliseconds)
 
     def descriptor(self) -> int:
         """The descriptor that is ready when messages may have arrived."""
@@ -76,7 +109,7 @@ class DispatcherSocket:
         return "" if on_this_host(self.address) else f"the dispatcher at {self.address} {how_it_ended(self.address)}"
 
     def stats(self) -> dict[str, Any]:
-        return {"lane_runs": self.lane_runs, "spins": self.sources.spins}
+        return {"lane_runs": self.lane_runs, "inline_runs": 0, "stand_ins": 0, "spins": self.sources.spins}
 
     def close(self) -> None:
         if self.lane is not None:

@@ -17,6 +17,7 @@ from gt.launch import drain_when_told, ending
 from gt.transport.addresses import NAMES, address_of, advertised, ipc_address, with_port
 from gt.transport.auth import Keys, kept_worker_key
 from gt.transport.debug_output import said, show, trace
+from gt.worker.dispatcher_socket import Connect, DispatcherSocket
 from gt.worker.engine import Engine
 from gt.worker.engine.choose import make
 from gt.worker.serve import Shell
@@ -25,12 +26,16 @@ THREADS = 256 << 20  # bytes for a worker's threads and messages
 POOL_STARTS = 600.0  # seconds for a pool's dispatcher to start: its job may wait in a queue
 
 
-def run(args: argparse.Namespace, told: Callable[[], bool]) -> int:
-    """Serve until the dispatcher ends or `told()` is true. Returns the exit status."""
+def run(
+    args: argparse.Namespace, told: Callable[[], bool], connection: Connect = DispatcherSocket,
+    last: Callable[[], None] = lambda: None,
+) -> int:  # fmt: skip
+    """Serve until the dispatcher ends or `told()` is true. Returns the exit status; `last` is called before an end without
+    cleaning up."""
     meeting = None
     try:
         meeting = take_rank(args)
-        shell = connect(args, make_engine(args))
+        shell = connect(args, make_engine(args), connection)
     except (GTError, ValueError) as failed:
         show(f"gt-worker: {failed}")
         if meeting is not None:
@@ -39,7 +44,7 @@ def run(args: argparse.Namespace, told: Callable[[], bool]) -> int:
     if not args.auto and environment.DRAIN.value():
         drain_when_told(shell.drain)
     try:
-        return serve(shell, told)
+        return serve(shell, told, last)
     finally:
         shell.close()
         ending()
@@ -64,7 +69,7 @@ def make_engine(args: argparse.Namespace) -> Engine:
     return engine
 
 
-def connect(args: argparse.Namespace, engine: Engine) -> Shell:
+def connect(args: argparse.Namespace, engine: Engine, connection: Connect = DispatcherSocket) -> Shell:
     """Find the dispatcher, and join it."""
     if args.pool:
         find_pool(args)
@@ -75,7 +80,8 @@ def connect(args: argparse.Namespace, engine: Engine) -> Shell:
     batch = environment.WORKER_BATCH_SIZE.value()
     see = trace("gt-worker", environment.DEBUG_WORKER.value())
     say = said("gt-worker", environment.DEBUG_COMPILE.value())
-    shell = Shell(address, engine, known, args.id, args.timeout, see, batch, say, args.plain_collectives, args.advertise)
+    plain, advertise = args.plain_collectives, args.advertise
+    shell = Shell(address, engine, known, args.id, args.timeout, see, batch, say, plain, advertise, connection)
     if environment.DEBUG_PROGRAMS.value():
         shell.core.definitions.show = lambda stage, program: show(f"gt-worker: {stage}\n{program}")
     if environment.VERBOSE.value():
@@ -84,12 +90,13 @@ def connect(args: argparse.Namespace, engine: Engine) -> Shell:
     return shell
 
 
-def serve(shell: Shell, told: Callable[[], bool]) -> int:
+def serve(shell: Shell, told: Callable[[], bool], last: Callable[[], None]) -> int:
     try:
         shell.run(until=told)
         if shell.ended:
             show(f"gt-worker: {shell.ended}")
         if shell.spoilt:
+            last()
             NAMES.remove()
             os._exit(3)  # at a regular exit the device's library may wait forever
     except KeyboardInterrupt:

@@ -58,7 +58,7 @@ from gt.worker.client_values import Poisoned
 from gt.worker.collectives.choose import collectives_for, way_asked
 from gt.worker.core import Worker
 from gt.worker.departure import Departure
-from gt.worker.dispatcher_socket import DispatcherSocket
+from gt.worker.dispatcher_socket import Connect, DispatcherSocket
 from gt.worker.engine import Engine
 from gt.worker.engine.host_copy import host_share
 from gt.worker.fair_queue import SLICE
@@ -82,25 +82,25 @@ class Shell:
     def __init__(
         self, address: str, engine: Engine, keys: Keys = NO_KEYS, name: str = "", timeout: float = 10.0, see: See | None = None,
         batch: int = 1, say: Callable[[str], None] | None = None, plain: bool = False, advertise: str = "",
+        connection: Connect = DispatcherSocket,
     ) -> None:  # fmt: skip
         check_host(address)
         self.see, self.address, self.keys = see, address, keys
-        self.ended = ""  # reason of the end, if it has to be reported
-        self.spoilt = False  # the device is unusable
+        self.ended, self.spoilt = "", False  # the reason of the end, if it has to be reported; whether the device is unusable
         self.inbound: deque[Any] = deque()  # messages of the dispatcher that are not part of a client's stream
         self.client_left = False  # whether a client has left and cached memory is not released yet
         self.departure, self.busy, self.release = Departure(), BusyTime(time.perf_counter), MemoryRelease()
-        self._open_sockets()
+        self._open_sockets(connection)
         self._make_core(engine, batch, say)
         self._prepare_collectives(plain)
         self.turns = ClientTurns(self.core, time.perf_counter, self._take_in, self._interrupted, self._send)
         self.state = StateReader(self.core, time.time, self._load)
         self._join(name or f"{host_name()}-{os.getpid()}", timeout, advertise)
 
-    def _open_sockets(self) -> None:
+    def _open_sockets(self, connection: Connect) -> None:
         self.token, self.waker = secrets.token_hex(12), Waker()
         self.sources = Sources()  # sockets, lanes and wake-ups to poll
-        self.dispatcher = DispatcherSocket(self.address, self.keys, self.token, self.sources)
+        self.dispatcher = connection(self.address, self.keys, self.token, self.sources)
         self.reporter = Reporter(self.address, self.keys, self.token.encode() + b">", self._reports)
         refuse: Callable[[str, str], None] = lambda client, why: self.dispatcher.send(Refuse(client, why))
         self.clients = ClientSocket(self.keys, refuse, self._left, self.sources)
@@ -156,7 +156,7 @@ class Shell:
         while not until():
             before = time.perf_counter()
             soon = self.inbound or self.turns.device_pending() or self.turns.next() is not None
-            ready = self.sources.wait(0 if soon else WAKE)
+            ready = self.dispatcher.wait(0 if soon else WAKE)
             after = self.busy.waited(before)
             if self.departure.deadline is not None and self._departs(after):
                 return
@@ -166,7 +166,7 @@ class Shell:
             if self.clients.socket in ready:
                 self._receive_data()
             self._control(after)
-            if self.dispatcher.ends.socket in ready and self.dispatcher.ends.drain():
+            if self.dispatcher.has_ended(ready):
                 self.ended = self.dispatcher.how_it_ended()
                 return  # the dispatcher has ended, and with it all clients' sessions
             self.busy.worked()
@@ -185,10 +185,10 @@ class Shell:
                 self._send(self.core.resume())
 
     def _poll_sources(self) -> None:
-        others = [self.clients.socket, self.dispatcher.ends.socket, self.waker.fd]
+        others = [self.clients.socket, self.waker.fd]
         for source in others if self.inbox is None else [*others, self.inbox.fd]:
             self.sources.add(source)
-        self.dispatcher.poll_with(self.sources)
+        self.dispatcher.poll()
 
     def drain(self) -> None:
         """Request the departure, which follows when the queue is empty and the tensors are on other workers, or after GT_DRAIN
@@ -208,8 +208,8 @@ class Shell:
 
     def say_goodbye(self, why: str) -> None:
         """Send the last message to the dispatcher, which forwards the reason to clients with values here."""
-        for socket in (self.dispatcher.socket, self.clients.socket):
-            socket.setsockopt(zmq.LINGER, LINGER)
+        self.clients.socket.setsockopt(zmq.LINGER, LINGER)
+        self.dispatcher.linger(LINGER)
         self.peers.linger(LINGER)
         self.dispatcher.send(Bye(why))
 
@@ -317,7 +317,7 @@ class Shell:
 
     def _read(self, frame: Any) -> Any:
         try:
-            message = decode(frame)
+            message = frame if type(frame) is Run else decode(frame)  # (a Run of the dispatcher of this process)
         except ProtocolError:
             self.core.dropped += 1
             return None

@@ -36,10 +36,12 @@ def compiled(engine: Any) -> None:
 
 def fused(program: Program) -> tuple[Program, dict[int, Any]]:
     chains = GraphChains(ENGINE, waits=True)
+    chains.begin()
     chains.fuse(program, images=False)
     compiled(ENGINE)
     assert not ENGINE.chains.failures, ENGINE.chains.failures
     assert chains.are_compiled() or not chains.lacking
+    chains.begin()
     return chains.fuse(program, images=False)
 
 

@@ -435,6 +435,30 @@ def test_a_question_answers_in_every_dtype(dtype: str) -> None:
         assert c.workers[0].stats()["traces"]["compiled_calls"] > 3 * OFTEN
 
 
+def test_host_memory_that_a_replay_writes_is_nobody_elses_before_its_end() -> None:
+    with cluster(1, "pytorch") as c:
+        a = gt.ones(3)
+        for _ in range(3 * OFTEN):
+            assert ((a + a) * a).tolist() == [2.0] * 3
+        engine = c.workers[0].engine
+        [graph] = [graph for graph in engine.graphs if graph.recordings]
+        recording = graph.recordings.pop(0)
+        address = next(result.host.host.data_ptr() for result in recording.results)
+        stream = engine.streams.stream()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(1 << 30)
+            recording.graph.replay()
+        recording.give_up()
+        del recording
+        assert not stream.query()
+        others = [torch.empty(3, pin_memory=True) for _ in range(256)]
+        assert not stream.query(), "the replay has not ended"
+        assert address not in {other.data_ptr() for other in others}
+        stream.synchronize()
+        graph.drop()
+        assert len(engine.streams.written) <= 2, "the first one's memory was given back"
+
+
 def test_the_capture_of_a_question_waits_for_no_other_work() -> None:
     at = torch.device("cuda")
     stream, x, busy = torch.cuda.Stream(at), torch.ones(64, device=at), torch.cuda.Event()

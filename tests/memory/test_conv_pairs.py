@@ -60,9 +60,13 @@ def test_a_pair_has_the_bits_of_its_two_kernels(images: tuple, weight: tuple, ho
         assert torch.equal(made, engine.kernel(kind)(*call))
     y = F.conv1d if len(images) == 3 else F.conv2d
     x = [a.clone().requires_grad_(), w.clone().requires_grad_()]
-    y(x[0], x[1], None, how["stride"], how["padding"], how["dilation"], how["groups"]).backward(g)
+    exact = [a.double().requires_grad_(), w.double().requires_grad_()]
+    for images_and_weight, arrived in ((x, g), (exact, g.double())):
+        y(*images_and_weight, None, how["stride"], how["padding"], how["dilation"], how["groups"]).backward(arrived)
     for (kind, _), (made,) in zip(order, many([call for _, call in order]), strict=True):
-        torch.testing.assert_close(made, x[0].grad if kind is to_images else x[1].grad)
+        at = int(kind is to_weight)
+        theirs, true = x[at].grad.double(), exact[at].grad
+        torch.testing.assert_close(made.double(), true, rtol=1.3e-6, atol=1e-5 + (theirs - true).abs().max().item())
 
 
 def test_gradients_of_other_convolutions_are_no_pairs() -> None:

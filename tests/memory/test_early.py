@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
-from gt.client import early
+from gt.client import early, tracer
 from gt.testing import Cluster, cluster
 from tests.nn.compare import ENGINES, numbers
 
@@ -244,3 +244,18 @@ def test_a_trace_of_which_no_result_is_kept_is_not_called_early(kept: bool) -> N
             del read
         assert c.sessions[0].tracer.hits > 8  # type: ignore[union-attr]
         assert (guesses.counts["sent"] > 0) == kept
+
+
+def test_dropped_traces_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "KNOWN", 4)
+    with cluster(1) as c:
+        guesses = eager_to_guess(c)
+        for n in range(1, 20):
+            for _ in range(3):
+                y = gt.ones(n)
+                for _ in range(6):
+                    y = y * 0.5 + 1.0
+                y.sum().item()
+        traces = {number for key, trace in guesses.next.items() for number in (key[0], trace.number)}
+        assert c.sessions[0].tracer is not None and c.sessions[0].tracer.found > 10
+        assert 1 < len(guesses.next) <= 5 and traces <= {0, *c.sessions[0].tracer.programs}

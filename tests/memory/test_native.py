@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -65,6 +66,25 @@ def test_tensors_that_objects_refer_to_are_found_as_python_finds_them(monkeypatc
         assert found[0] == found[1] >= mine and len(mine) == 5
     with pytest.raises(TypeError):
         NATIVE.referents((), (gt.Tensor,))
+
+
+def test_freed_future_iterators_are_not_referred_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Python 3.12 the second search would free them twice, and the collection after it would never end."""
+    searched: list[object] = []
+    found = gc.get_referents
+    monkeypatch.setattr(compile, "NATIVE", None)
+    monkeypatch.setattr(gc, "get_referents", lambda *objects: searched.extend(objects) or found(*objects))
+
+    async def wait() -> None:
+        await asyncio.gather(*(asyncio.sleep(0.001) for _ in range(3)))
+
+    with cluster():
+        for _ in range(2):
+            asyncio.run(wait())
+            compile.living_tensors()
+            gc.collect()
+    assert not any(o is sys.modules["_asyncio"] for o in searched)
+    assert any(o is sys.modules["_asyncio"].__dict__ for o in searched)
 
 
 ADD, MUL = (infer(TABLE[name], (Spec((2,), float32),) * 2, ()) for name in ("add", "mul"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from gt.testing import Cluster, cluster
 from gt.transport.messages import Batch, Mail, Peers
 
 pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
+
+
+LEAST = questions_ahead.LEAST
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +223,7 @@ def test_another_thread_has_its_own_results() -> None:
 
 
 def test_short_questions_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+    monkeypatch.setattr(questions_ahead, "LEAST", LEAST)
     with cluster(1, "numpy") as c:
         done, rng = counts(c), np.random.default_rng(0)
         for _ in range(20):
@@ -266,3 +270,130 @@ def test_long_runs_of_the_same_steps_are_guessed_right() -> None:
     for engine in ("numpy", "pytorch"):
         found, right = played(steps, engine, True)
         assert found == played(steps, engine, False)[0] and right > 15
+
+
+def pauses(c: Cluster, on: bool = True) -> Any:
+    """As `counts`, with a second between any two looks at the clock."""
+    done, tracer = counts(c, on), c.sessions[0].tracer
+    assert tracer is not None
+    tracer.early.clock = count(1).__next__
+    return done
+
+
+@pytest.mark.parametrize("engine, workers", [("numpy", 1), ("pytorch", 1), ("numpy", 3)])
+@pytest.mark.parametrize("ops", [1, 2, 7])
+def test_a_question_after_pauses_is_sent_with_its_first_op(engine: str, workers: int, ops: int) -> None:
+    found = {}
+    for on in (False, True):
+        with cluster(workers, engine) as c:
+            done, w, session = pauses(c, on), gt.full((2, 2), 0.5), c.sessions[0]
+            found[on] = []
+            for _ in range(40):
+                y = w @ w
+                for _ in range(ops - 2):
+                    y = (y * 0.5).tanh()
+                found[on].append((y.sum() if ops > 1 else y[0, 0]).item())
+            assert done["sent"] == done["with_reads"] and done["wrong"] <= 1  # when it has become a call of a trace
+            assert (done["right"] > 20) == on
+            assert not session.replies and not session.replies.ahead
+    assert found[True] == found[False]
+
+
+def test_one_message_goes_out_with_the_first_op_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(1, "numpy") as c:
+        done, w, session = pauses(c), gt.full((2, 2), 0.5), c.sessions[0]
+        sent: list[Batch] = []
+        send = session.link.send
+
+        def noted(message: Batch) -> None:
+            sent.append(message)
+            send(message)
+
+        monkeypatch.setattr(session.link, "send", noted)
+        for _ in range(40):
+            del sent[:]
+            assert (w @ w).sum().item() == 2.0
+            assert len(sent) == 1
+        assert done["right"] > 20
+        del sent[:]
+        y = w @ w
+        assert len(sent) == 1 and len(sent[0].gets) == 1
+        assert y.sum().item() == 2.0 and len(sent) == 1
+
+
+def test_a_question_without_a_pause_is_sent_at_its_read() -> None:
+    with cluster(1, "numpy") as c:
+        done, w = pauses(c), gt.full((2, 2), 0.5)
+        tracer = c.sessions[0].tracer
+        assert tracer is not None
+        tracer.early.clock = lambda: 0.0
+        for _ in range(40):
+            assert (w @ w).sum().item() == 2.0
+        assert not done["sent"]
+
+
+def test_frees_that_are_sent_in_a_pause_do_not_hinder_the_next_question() -> None:
+    with cluster(1, "numpy") as c:
+        done, w, session = pauses(c), gt.full((2, 2), 0.5), c.sessions[0]
+        for _ in range(40):
+            assert (w @ w).sum().item() == 2.0
+            session.paused()
+            session.paused()
+        assert done["right"] > 20 and not done["wrong"]
+        c.settle()
+        assert len(next(iter(c.workers[0].spaces.values())).table) == 1  # `w`
+
+
+def test_a_question_that_goes_on_otherwise_gives_the_same_numbers() -> None:
+    """Another operand is noticed at the first op, another second op at the read, and Python may pause after the first op."""
+    with cluster(1, "numpy") as c:
+        done, session = pauses(c), c.sessions[0]
+        w, v = gt.full((2, 2), 0.5), gt.full((2, 2), 3.0)
+        for _ in range(30):
+            assert (w @ w).sum().item() == 2.0
+        right = done["right"]
+        assert (v @ v).sum().item() == 72.0 and done["right"] == right and not done["wrong"]
+        for _ in range(10):
+            assert (w @ w).sum().item() == 2.0
+        assert (w @ w).mean().item() == 0.5 and done["wrong"] == 1
+        for _ in range(20):
+            assert (w @ w).sum().item() == 2.0
+        y, before = w @ w, done["sent"]
+        for _ in range(6):
+            session.paused()
+        assert y.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+        del w, y
+        w = gt.full((2, 2), 1.0)
+        assert (w @ w).sum().item() == 8.0 and done["sent"] == before == done["right"] + done["wrong"]
+        assert not session.replies and not session.replies.ahead
+
+
+PAUSED = st.lists(st.sampled_from("aaaaaaaaaabcdefg"), min_size=25, max_size=60)
+
+
+def played_paused(steps: list[str], on: bool) -> list[Any]:
+    with cluster(1, "numpy") as c:
+        pauses(c, on)
+        w, found, kept = gt.full((3,), 0.5), list[Any](), list[Any]()
+        for step in steps:
+            y = w * 0.7
+            y = y.tanh() if step != "b" else y.exp()
+            if step == "c":
+                kept.append(y)
+            if step == "d":
+                w = w * 1.5
+            if step == "e":
+                continue
+            if step == "f":
+                c.sessions[0].paused()
+                c.sessions[0].paused()
+            found.append(y.sum().item())
+            if step == "g":
+                found.append(y.tolist())
+        return [*found, *[y.tolist() for y in kept]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(PAUSED)
+def test_any_program_with_pauses_gives_the_same_numbers(steps: list[str]) -> None:
+    assert played_paused(steps, True) == played_paused(steps, False)

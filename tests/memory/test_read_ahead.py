@@ -48,6 +48,23 @@ def test_the_second_of_two_reads_has_its_answer_when_it_comes(
     assert session.ahead.used == 14 and not session.replies and not session.replies.ahead
 
 
+def test_an_answer_of_another_dtype_than_the_one_asked_for_ahead_is_dropped(made: tuple[Cluster, Session]) -> None:
+    session = made[1]
+    for i in range(40):
+        dtype = gt.float64 if i % 10 == 9 else gt.float32
+        a, b = gt.full((2,), float(i)), gt.full((3,), i + 0.5, dtype=dtype)
+        assert a.tolist() == [i] * 2 and b.tolist() == [i + 0.5] * 3
+    assert session.ahead.used > 10 and not session.replies and not session.replies.ahead
+
+
+def test_a_value_that_is_read_three_times_is_asked_for_ahead_once(made: tuple[Cluster, Session]) -> None:
+    session = made[1]
+    for i in range(20):
+        a = gt.full((2,), float(i))
+        assert a.tolist() == a.tolist() == a.tolist() == [i] * 2
+    assert session.ahead.used > 10 and not session.replies and not session.replies.ahead and not session.ahead.asked
+
+
 def test_a_read_that_does_not_follow_is_no_longer_asked_for(
     made: tuple[Cluster, Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,16 +12,20 @@ from torch.autograd.profiler import profile
 from gt.ops import infer, row
 from gt.spec import Spec, float32
 from gt.worker.engine.torch.engine import TorchEngine
+from gt.worker.engine.torch.layers import ON_ARM
 
 PLAIN = {"aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward"}
 SAME = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
-SHAPES = [  # images, weight, how, and whether the plain kernel computes the convolution, and its gradients
-    ((8, 3, 16, 16), (8, 3, 3, 3), SAME, True, True),
-    ((8, 8, 16, 16), (16, 8, 3, 3), {**SAME, "stride": (2, 2)}, False, True),
-    ((8, 8, 16, 16), (16, 8, 1, 1), {**SAME, "stride": (2, 2), "padding": (0, 0)}, True, True),
-    ((8, 8, 16, 16), (8, 8, 3, 3), SAME, False, False),
-    ((2, 4, 9, 9), (6, 4, 3, 3), {**SAME, "dilation": (2, 2)}, False, False),
-    ((2, 4, 9, 9), (6, 2, 3, 3), {**SAME, "groups": 2}, False, False),
+BOTH, GRADIENTS, NEITHER = (True, True), (False, True), (False, False)
+SHAPES = [  # images, weight, how, and whether the plain kernel computes the convolution, and its gradients: on x86-64, on ARM
+    ((8, 3, 16, 16), (8, 3, 3, 3), SAME, BOTH, BOTH),
+    ((8, 8, 16, 16), (16, 8, 3, 3), {**SAME, "stride": (2, 2)}, GRADIENTS, BOTH),
+    ((8, 8, 16, 16), (16, 8, 1, 1), {**SAME, "stride": (2, 2), "padding": (0, 0)}, BOTH, BOTH),
+    ((8, 8, 16, 16), (8, 8, 3, 3), SAME, NEITHER, BOTH),
+    ((8, 16, 16, 16), (16, 16, 3, 3), SAME, NEITHER, GRADIENTS),
+    ((16, 64, 16, 16), (64, 64, 3, 3), SAME, NEITHER, NEITHER),
+    ((2, 4, 9, 9), (6, 4, 3, 3), {**SAME, "dilation": (2, 2)}, NEITHER, NEITHER),
+    ((2, 4, 9, 9), (6, 2, 3, 3), {**SAME, "groups": 2}, NEITHER, NEITHER),
 ]
 
 
@@ -35,10 +39,11 @@ def run(name: str, how: dict[str, Any], *operands: torch.Tensor) -> tuple[torch.
     return made, bool(PLAIN & {event.name for event in seen.function_events})
 
 
-@pytest.mark.parametrize(("images", "weight", "how", "forward", "backward"), SHAPES)
+@pytest.mark.parametrize(("images", "weight", "how", "on_x86", "on_arm"), SHAPES)
 def test_small_convolutions_are_plain_ones_with_the_numbers_of_pytorch(
-    images: tuple, weight: tuple, how: dict[str, Any], forward: bool, backward: bool
+    images: tuple, weight: tuple, how: dict[str, Any], on_x86: tuple[bool, bool], on_arm: tuple[bool, bool]
 ) -> None:
+    forward, backward = on_arm if ON_ARM else on_x86
     torch.manual_seed(0)
     a, w, b = torch.randn(images), torch.randn(weight), torch.randn(weight[0])
     x = [t.clone().requires_grad_() for t in (a, w)]

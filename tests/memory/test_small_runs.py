@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ import gt
 from gt.testing import cluster
 from gt.worker.engine.small import NATIVE
 
-pytestmark = pytest.mark.skipif(NATIVE is None, reason="the part in C was not built")
+pytestmark = [
+    pytest.mark.skipif(NATIVE is None, reason="the part in C was not built"),
+    pytest.mark.default("GT_TRACE"),  # tests of its effect
+]
 
 
 def centres(lib: Any, x: Any, c: Any) -> Any:
@@ -45,6 +49,30 @@ def test_kmeans_runs_in_c_and_gives_pytorchs_numbers_and_those_of_single_ops(mon
     with cluster(1, "pytorch"):
         assert looped(gt, points) == found
     np.testing.assert_allclose(found, looped(torch, points), rtol=1e-5)
+
+
+def test_single_kernels_lstms_norms_and_updates_of_rows_are_counted_outside_of_traces() -> None:
+    def changed(work: Callable[[], Any]) -> dict[str, int]:
+        before = c.workers[0].stats()["small_kernels"]
+        work()
+        c.settle()
+        after = c.workers[0].stats()["small_kernels"]
+        return {name: n - before[name] for name, n in after.items() if n > before[name]}
+
+    with cluster(1, "pytorch") as c:
+        x, lstm = gt.ones(4, 3), gt.nn.LSTM(3, 5, 2)
+        table, norm = gt.nn.Embedding(6, 3, sparse=True), gt.nn.BatchNorm1d(3, track_running_stats=False)
+        rows = gt.optim.SGD(table.parameters(), lr=0.1)
+        c.settle()
+        assert changed(lambda: x.softmax(1).tolist()) == {"runs": 1}
+        assert changed(lambda: (x + 1).tolist()) == {}, "PyTorch's"
+        assert changed(lambda: lstm(x)[0].tolist()) == {"lstm": 2}
+        assert changed(lambda: norm(x).tolist()) == {"norm": 1}
+        assert changed(lambda: (norm(x) ** 2).sum().backward())["norm_gradient"] == 1
+        found = changed(lambda: lstm(x.detach().requires_grad_())[0].sum().backward())
+        assert (found["lstm"], found["lstm_gradient"]) == (2, 2)
+        (table(gt.tensor([1, 2, 5])) ** 2).sum().backward()
+        assert changed(rows.step)["rows"] == 1
 
 
 def test_a_place_outside_fails_the_results_that_use_it_and_no_others() -> None:

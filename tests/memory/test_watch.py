@@ -12,6 +12,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -542,6 +543,21 @@ def test_a_log_that_cannot_be_written_fast_enough_drops_and_counts(tmp_path: Pat
     log.close()
     os.close(reader)
     assert not log.thread.is_alive()
+
+
+def test_a_log_goes_on_behind_an_event_whose_lines_cannot_be_made(tmp_path: Path) -> None:
+    told: list[str] = []
+    log = LogThread(str(tmp_path / "ops.log"), 1 << 20, told.append)
+    log.log.events.lines = Mock(
+        side_effect=[[("JOINED", "w0", "WorkerOp", "first")], KeyError, KeyError, [("JOINED", "w0", "WorkerOp", "last")]]
+    )
+    for _ in range(4):
+        log("event", "w0", None)
+    log.close()
+    written = (tmp_path / "ops.log").read_text()
+    assert "first" in written and "last" in written and "DROPPED" in written and "instructions=1" in written, written
+    assert len(told) == 1 and "has no lines for event of w0" in told[0] and "KeyError" in told[0], told
+    assert log.faults == log.dropped == 2
 
 
 def trained(log: bool) -> tuple[float, list[dict], int]:

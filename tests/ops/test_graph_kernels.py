@@ -12,7 +12,9 @@ INTERPRETED = """
 import warnings
 warnings.simplefilter("ignore")  # NumPy under the interpreter remarks on overflows
 import torch
-from gt.worker.engine.torch import graph_kernels as kernels, layers
+from gt.ops import infer, row
+from gt.spec import Spec, float32
+from gt.worker.engine.torch import graph_group_norm as groups_, graph_kernels as kernels, layers
 
 torch.manual_seed(0)
 close = {"rtol": 1e-4, "atol": 1e-4}
@@ -36,6 +38,26 @@ for image in (x, x.to(memory_format=torch.channels_last), x.transpose(2, 3)):
     for keepdims in (False, True):
         found = kernels.channel_sums(image, axis=(0, 2, 3), keepdims=keepdims)
         torch.testing.assert_close(found, image.sum((0, 2, 3), keepdim=keepdims), **close)
+for shape, groups in (((3, 6, 5, 4), 2), ((2, 8, 7), 4), ((5, 12, 3, 3), 12)):
+    x, g = 3 + torch.randn(2, *shape)
+    w, bias = torch.randn(2, shape[1])
+    made = groups_.group_norm(x, 1e-5, w, bias, groups=groups)
+    for a, right in zip(made, layers.group_norm(x, 1e-5, w, bias, groups=groups), strict=True):
+        torch.testing.assert_close(a, right, **close)
+    found = groups_.group_norm_grad(g, x, *made[1:], w, groups=groups, bias=True)
+    for a, right in zip(found, layers.group_norm_grad(g, x, *made[1:], w, groups=groups, bias=True), strict=True):
+        torch.testing.assert_close(a, right, **close)
+groups_.LEAST = 1
+of, pair, channels = Spec((3, 6, 5, 4), float32), Spec((3, 2), float32), Spec((6,), float32)
+for name, ins, statics in (("group_norm", (of, float, channels, channels), (2,)),
+                           ("group_norm_grad", (of, of, pair, pair, channels), (2, True))):
+    kind = infer(row(name), ins, statics)
+    kernel = groups_.kernel(kind, lambda key, make: make())
+    kernel.compile(torch.device("cpu"))
+    operands = [torch.rand(s.shape) if type(s) is Spec else 1e-5 for s in ins]
+    for a, right in zip(kernel(*operands), getattr(layers, name)(*operands, **kind.settings), strict=True):
+        torch.testing.assert_close(a, right, **close)
+assert groups_.kernel(infer(row("group_norm"), (of, float), (2,)), None) is None, "without weight and bias"
 print("right")
 """
 

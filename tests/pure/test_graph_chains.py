@@ -36,32 +36,40 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     return Kernels()
 
 
+def fuse(chains: GraphChains, p: Program) -> Any:
+    assert chains.begin()
+    return chains.fuse(p, images=False)
+
+
 def names(p: Program) -> list[str]:
     return [str(ins.kind.settings["chain"]) if ins.op is CHAIN else ins.op.name for ins in p.instructions]
 
 
 def test_a_graph_waits_for_all_kernels_that_it_lacks(kernels: Kernels) -> None:
     chains, before = GraphChains(SimpleNamespace(chains=kernels), waits=True), program(2, TWO_CHAINS, (5, 7))
-    assert chains.fuse(before, images=False) == (before, {}) and not chains.are_compiled()
+    assert fuse(chains, before) == (before, {}) and not chains.are_compiled()
     kernels.end("add neg")
     assert not chains.are_compiled()
     kernels.end("mul neg", is_ready=False)
     assert chains.are_compiled() and not chains.are_compiled(), "it is recorded again once"
-    after, by_number = chains.fuse(before, images=False)
+    after, by_number = fuse(chains, before)
     assert names(after) == ["add neg", "reshape", "mul", "neg"] and list(by_number.values()) == [kernels.made["add neg"]]
-    assert chains.stats() == {"chains": 1, "chained": 2, "chains_failed": 1} and not chains.lacking
+    assert (
+        chains.stats() == {"chains": 1, "chained": 2, "chains_failed": 1, "split_products": 0, "group_norms": 0}
+        and not chains.lacking
+    )
 
 
 def test_a_graph_is_not_recorded_again_for_kernels_that_failed(kernels: Kernels) -> None:
     chains = GraphChains(SimpleNamespace(chains=kernels), waits=True)
-    chains.fuse(program(2, TWO_CHAINS[:2], (4,)), images=False)
+    fuse(chains, program(2, TWO_CHAINS[:2], (4,)))
     kernels.end("add neg", is_ready=False)
     assert not chains.are_compiled() and chains.stats()["chains_failed"] == 1
 
 
 def test_a_graph_of_several_workers_waits_for_none(kernels: Kernels) -> None:
     chains = GraphChains(SimpleNamespace(chains=kernels), waits=False)
-    chains.fuse(program(2, TWO_CHAINS[:2], (4,)), images=False)
+    fuse(chains, program(2, TWO_CHAINS[:2], (4,)))
     kernels.end("add neg")
     assert not chains.are_compiled()
 
@@ -69,7 +77,7 @@ def test_a_graph_of_several_workers_waits_for_none(kernels: Kernels) -> None:
 def test_ops_of_views_stay_alone_and_all_do_without_the_variable(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     chains = GraphChains(SimpleNamespace(chains=kernels), waits=True)
     of_view = program(2, [op(RESHAPE, 3, 1), op(ADD, 4, 3, 2), op(NEG, 5, 4)], (5,))
-    assert chains.fuse(of_view, images=False)[0] is of_view
+    assert fuse(chains, of_view)[0] is of_view
     monkeypatch.setenv("GT_CHAINS", "0")
-    chains.fuse(program(2, TWO_CHAINS, (5, 7)), images=False)
+    fuse(chains, program(2, TWO_CHAINS, (5, 7)))
     assert not kernels.made and not chains.lacking

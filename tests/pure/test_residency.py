@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 from weakref import finalize, ref
@@ -287,6 +288,19 @@ def test_whole_numbers_that_rise_by_the_same_at_each_call_are_counted_up_by_the_
         given.rise()  # as the graph does at its end
         given.advance()
     assert len(filled) == 1 and given.slot == 3, "only inputs that do not lie there are filled in"
+
+
+def test_a_zero_of_the_other_sign_is_given_to_a_graph() -> None:
+    for more in (0, FEW):
+        given = GraphNumbers((0.0, 1, True, *[0.0] * more), torch.device("cpu"), (0, 1, 0, *[0] * more))
+        for n, zero in enumerate((0.0, -0.0, 0.0, -0.0, -0.0)):
+            given.give((zero, n, True, *[zero] * more))
+            assert all(
+                math.copysign(1.0, hole.item()) == math.copysign(1.0, zero) for hole in (given.holes[0], *given.holes[3:])
+            )
+            given.rise()
+            given.advance()
+            assert n < 4 or given.slot == 0, "a number that lies there is not given again"
 
 
 @pytest.mark.parametrize("more", [0, FEW])

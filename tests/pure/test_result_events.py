@@ -199,6 +199,24 @@ def streams(monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> ClientStrea
     return at
 
 
+def test_memory_that_a_replay_writes_lives_until_the_device_has_come_to_its_end(
+    streams: ClientStreams, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Event, "query", lambda event: event in ended, raising=False)
+    ended, freed, streams.current = list[Event](), list[int](), "a client"
+    for i in range(3):
+        host, result = torch.zeros(1), torch.zeros(1)
+        weakref.finalize(host, freed.append, i)
+        recording = GraphRecording(SimpleNamespace(), [result], hosts={0: host})
+        streams.keep_written(recording, (host,))
+        recording.give_up()
+        del host, result, recording
+        gc.collect()
+        event = events[-1]
+        assert event.on == [streams.pair()[0]] and freed == list(range(i)), "it may still run"
+        ended.append(event)
+
+
 def test_a_copy_waits_for_its_value_alone_and_the_next_calls_wait_for_the_copy(streams: ClientStreams) -> None:
     main, side = streams.pair()
     host, copied = streams.to_host_early(torch.full((1,), 7.0), "done")

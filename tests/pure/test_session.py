@@ -11,11 +11,12 @@ from wire import Wire, gives
 import gt
 from gt import errors
 from gt.client import kinds
+from gt.client.batch_lengths import BATCH, MORE, STEP
 from gt.client.default import STARTED, STARTING
 from gt.client.link import await_answer
 from gt.client.replies import Reply
 from gt.client.scope import HERE, Scope
-from gt.client.session import BATCH, LARGE, MORE, STEP, Session
+from gt.client.session import LARGE, Session
 from gt.client.window import WINDOW
 from gt.program.code import FREE
 from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peer, Peers, Upload, Value
@@ -54,6 +55,29 @@ def test_a_load_sends_the_step_before_it_and_the_next_one_behind_twice_as_many(w
         kept += [x + i for i in range(step)]
         kept.append(gt.from_numpy(np.ones(4096, np.float32)))
     assert len(wire.sent) == 2 and len(wire.sent[1].code) >= 2 * STEP and len(kept) == 3 * (STEP + 1)
+
+
+def test_before_a_read_that_comes_again_batches_grow_shorter(wire: Wire) -> None:
+    """Workers have one step left to do when the client begins to wait for them."""
+    wire.session.tracer = None
+    gives(wire, np.zeros((), np.float32))
+    x, ops, kept = gt.ones(2), STEP + 10, []
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            gt.from_numpy(np.ones(4096, np.float32))
+            kept.extend([x + i for i in range(ops)])
+
+    def ten_and_a_read() -> list[int]:
+        wire.sent.clear()
+        steps(10)
+        kept[-1].sum().item()
+        return [len(batch.code) for batch in wire.sent]
+
+    first, again = ten_and_a_read(), ten_and_a_read()
+    assert first[-1] > 2 * ops and again[-1] < 2 * ops and len(again) <= len(first) + 2
+    steps(40)  # no read comes where the last ones did
+    assert len(wire.sent[-1].code) > 4 * ops
 
 
 def test_a_large_load_is_sent_at_once(wire: Wire) -> None:

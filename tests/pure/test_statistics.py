@@ -18,7 +18,7 @@ DERIVED = {*EARLY_STATISTICS, *AHEAD_STATISTICS}  # by a comprehension
 STREAMS = "worker/engine/torch/client_streams.py stats"  # of a client
 # Described statistics, names that no dict spells out, and the functions that give them.
 GIVEN_BY: list[tuple[dict[str, str], set[str], tuple[str, ...]]] = [
-    (WORKER, {"index"}, ("worker/*.py stats", "worker/counts.py totals")),
+    (WORKER, {"index"}, ("worker/*.py stats", "worker/counts.py totals", "server/inner_dispatcher.py stats")),
     (TRACES, set(), ("worker/programs/*.py stats", "worker/engine/**/*.py stats")),
     (SHARES, {"moved"}, ("worker/fair_queue.py _stats", "worker/quotas.py stats", STREAMS)),
     (REPLAY, DERIVED, ("debug.py replay",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import count
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -416,3 +417,27 @@ def test_an_acknowledgement_to_a_lone_client_waits_for_the_kernels_before_the_la
     streams.current = "a"
     streams.forget("b")
     assert list(streams.marks) == ["a"]
+
+
+def test_the_wait_for_the_device_before_an_acknowledgement_ends_when_another_client_asks() -> None:
+    """A trainer that is alone has several steps in flight, for all of which the first question of another would wait."""
+    engine, streams, asked = make("numpy"), Streams(), deque[Run]()
+    engine.streams, streams.shared = streams, False  # type: ignore[assignment]
+    core, looks = Worker(engine), count()
+
+    def take_in() -> bool:
+        if next(looks) == 5:
+            asked.append(Run("b", 2, (), [(1, 2, 5.0)]))
+        while asked:
+            turns.put("b", asked.popleft())
+        return True
+
+    turns = ClientTurns(core, count().__next__, take_in, lambda: False, lambda mails: None)
+    turns.put("b", Run("b", 1, (FILL,), [(1, 1, 5.0)]))
+    turns.serve("b")
+    for serial in (1, 2):
+        streams.now = Event.now + 1  # the device never comes to it
+        turns.put("a", Run("a", serial, (FILL,), [(1, serial, 5.0)], (), True))
+        assert turns.next() == "a"
+        turns.serve("a")
+    assert next(looks) == 6 and turns.next() == "b"

@@ -34,6 +34,9 @@ class Wire:
     def wake(self) -> None:
         self.wakes += 1
 
+    def let_sleep(self) -> None:
+        pass
+
     def wait(self, reply: Reply, timeout: float | None) -> None:
         self.waits += 1
         self.answer(reply)

@@ -116,6 +116,7 @@ class Processes:
             "PYTHONPATH": path,
             "TEST_MARK": self.mark,
             "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",  # a crash is never silent
             "TMPDIR": str(self.files),
             **environment,
         }

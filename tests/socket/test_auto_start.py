@@ -20,7 +20,8 @@ def test_one_line_needs_nothing_else_and_nothing_else_is_printed(processes: Proc
 
 
 def test_the_dispatcher_and_the_worker_have_processes_of_their_own(processes: Processes) -> None:
-    script = processes.script("import gt; x = gt.ones(2); x.numpy(); print('up'); input()").wait_for("up")
+    code = "import gt; x = gt.ones(2); x.numpy(); print('up'); input()"
+    script = processes.script(code, GT_ONE_PROCESS="0").wait_for("up")
     assert len(processes.running()) == 3
     script.go()
     assert script.ended() == 0

@@ -62,11 +62,15 @@ train(900)
     [(MADE, "numpy"), (LOADED, "numpy"), pytest.param(TRAINED, "numpy", marks=pytest.mark.slow), (TRAINED, "pytorch")],
     ids=["tensors of 1 MB made", "tensors of 1 MB loaded", "training steps", "training steps on PyTorch"],
 )
-def test_resident_sizes_stay_where_they_were_after_the_first_hundred(processes: Processes, work: str, backend: str) -> None:
-    script = processes.script(SIZES + work + "print(json.dumps([early, sizes()]))", GT_BACKEND=backend)
+@pytest.mark.parametrize("one", [True, False], ids=["one process", "two"])
+def test_resident_sizes_stay_where_they_were_after_the_first_hundred(
+    processes: Processes, work: str, backend: str, one: bool
+) -> None:
+    code = SIZES + work + "print(json.dumps([early, sizes()]))"
+    script = processes.script(code, GT_BACKEND=backend, GT_ONE_PROCESS=str(int(one)))
     assert script.ended(200) == 0, script.err
     early, late = json.loads(script.out)
-    assert set(early) == {"client", "dispatcher", "worker"}
+    assert set(early) == {"client", "dispatcher", *([] if one else ["worker"])}
     grown = {name: (late[name] - early[name]) / MB for name in early}
     assert all(by < 12 for by in grown.values()), f"grown by MB: {grown}"
 

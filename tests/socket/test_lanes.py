@@ -258,6 +258,31 @@ def test_a_wait_rests_for_long_only_where_its_core_is_taken_again_and_again(
     assert least <= rested / 100 <= most
 
 
+@pytest.mark.parametrize(("cores", "yields"), [(2, True), (4, False)])
+def test_an_interactive_client_keeps_its_core_while_it_spins_where_others_have_cores_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, cores: int, yields: bool
+) -> None:
+    monkeypatch.setattr(polling, "_cores", lambda: cores)
+    now, yielded = 100.0, []
+
+    def clock() -> float:
+        nonlocal now
+        now += 1e-5
+        return now
+
+    monkeypatch.setattr(polling, "time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr(polling, "_yield_core", lambda: yielded.append(now))
+    sources, (one, other) = Sources(keeps_core=True), os.pipe()
+    sources.add(one)
+    sources._soon = True
+    assert sources.wait(1) == [] and bool(yielded) == yields
+    sources._soon = True
+    os.write(other, b"1")
+    assert sources.wait(60_000) == [one] and sources.spins == 1
+    os.close(one)
+    os.close(other)
+
+
 def test_a_message_of_a_read_passes_the_core_on_where_the_next_wait_would_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not where waits do not spin, behind other messages, or while another program needs the core."""
     now, yields, lasts = 100.0, 0, 1e-6
@@ -285,7 +310,7 @@ def test_a_message_of_a_read_passes_the_core_on_where_the_next_wait_would_spin(m
 
 @pytest.mark.parametrize("wanted", ["1", "0"])
 def test_the_messages_of_one_host_go_over_lanes_unless_they_are_switched_off(processes: Processes, wanted: str) -> None:
-    script = processes.script(SCRIPT, GT_LANES=wanted)
+    script = processes.script(SCRIPT, GT_LANES=wanted, GT_ONE_PROCESS="0")
     assert script.ended() == 0, script.err
     values, messages, runs, answers = json.loads(script.out)
     assert values == [[1.0 + i, 2.0 + i] for i in range(5)]

@@ -1,5 +1,6 @@
-// Threads that share one loop at a time. Work is taken in grains from a counter, so a thread that is late to wake
-// costs nothing: the caller does its share. No OpenMP, because two OpenMP runtimes, one of them torch's, are a hazard.
+// Threads that share one loop at a time. Each has a part of it, the same in every loop of this length, so that its elements
+// stay in its core's cache; it takes its part in grains from a counter, and then helps with the others', so a thread that is
+// late to wake costs nothing. No OpenMP, because two OpenMP runtimes, one of them torch's, are a hazard.
 #pragma once
 #include <pthread.h>
 #include <sched.h>
@@ -33,15 +34,15 @@ public:
         std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
         if (!turn.owns_lock() || wanted_ == 1 || count <= grain) return body(job, 0, count);
         start();
-        body_ = body, job_ = job, count_ = count, grain_ = grain;
-        next_.store(0, std::memory_order_relaxed);
+        body_ = body, job_ = job, grain_ = grain;
+        divide(count);
         state_.store(kOpen, std::memory_order_seq_cst);
         epoch_.fetch_add(1, std::memory_order_seq_cst);
         if (sleepers_.load(std::memory_order_seq_cst)) {
             std::lock_guard<std::mutex> lock(sleep_);
             wake_.notify_all();
         }
-        work();
+        work(0);
         state_.fetch_and(~kOpen, std::memory_order_acq_rel);
         for (int spins = 0; state_.load(std::memory_order_acquire); ++spins) pause(spins);
     }
@@ -66,11 +67,31 @@ private:
         return false;
     }
 
-    void work() {
-        for (;;) {
-            size_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
-            if (begin >= count_) return;
-            body_(job_, begin, begin + grain_ < count_ ? begin + grain_ : count_);
+    struct alignas(64) Part {  // a cache line each, as every thread writes to its own
+        std::atomic<size_t> next{0};
+        size_t end = 0;
+    };
+    static constexpr int kMostParts = 256;
+
+    void divide(size_t count) {
+        int threads = wanted_;
+        parts_ = threads < kMostParts ? threads : kMostParts;
+        size_t grains = (count + grain_ - 1) / grain_;
+        for (int i = 0; i < parts_; ++i) {
+            size_t end = grains * (i + 1) / parts_ * grain_;
+            part_[i].next.store(grains * i / parts_ * grain_, std::memory_order_relaxed);
+            part_[i].end = end < count ? end : count;
+        }
+    }
+
+    void work(int me) {
+        for (int i = 0; i < parts_; ++i) {
+            Part& part = part_[(me + i) % parts_];
+            while (part.next.load(std::memory_order_relaxed) < part.end) {
+                size_t begin = part.next.fetch_add(grain_, std::memory_order_relaxed);
+                if (begin >= part.end) break;
+                body_(job_, begin, begin + grain_ < part.end ? begin + grain_ : part.end);
+            }
         }
     }
 
@@ -82,7 +103,7 @@ private:
         for (unsigned seen = 0;;) {
             seen = await(seen);
             if (me < wanted_ - 1 && enter()) {
-                work();
+                work(me + 1);
                 state_.fetch_sub(1, std::memory_order_acq_rel);
             }
         }
@@ -105,11 +126,11 @@ private:
     std::condition_variable wake_;
     std::atomic<unsigned> state_{0}, epoch_{0};
     std::atomic<int> sleepers_{0}, wanted_{1};
-    std::atomic<size_t> next_{0};
+    Part part_[kMostParts];
     Body body_ = nullptr;
     const void* job_ = nullptr;
-    size_t count_ = 0, grain_ = 1;
-    int started_ = 0;
+    size_t grain_ = 1;
+    int parts_ = 1, started_ = 0;
 };
 
 // Threads do not survive a fork, and its locks may be held by ones that are gone: a child starts with a new pool.

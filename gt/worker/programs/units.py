@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from gt.ops import Kind
-from gt.program.code import encoded, free, is_free
+from gt.program.code import bits, encoded, free, is_free
 from gt.program.stretch import Stretch, flat
 from gt.worker.programs.compile import TRACE, Executable, Ready
 
@@ -73,7 +73,7 @@ class Units:
         unit = space.units.get(key)
         if unit is not None and unit.number not in space.kinds:
             unit = None
-        if unit is None or any(v != w for i, (v, w) in enumerate(zip(numbers, unit.values)) if i not in unit.holes):
+        if unit is None or not unit.holes.issuperset(_changed(numbers, unit.values)):
             unit = self._learn(space, key, stretch, numbers, unit, worker)
         space.units.move_to_end(key)
         unit.chunk = chunk
@@ -85,7 +85,7 @@ class Units:
         """A unit for this chunk. Numbers that differ from those of `before`, a unit of the same topology, become arguments."""
         holes: frozenset[int] = frozenset()
         if before is not None:
-            holes = before.holes | {i for i, (v, w) in enumerate(zip(numbers, before.values)) if v != w}
+            holes = before.holes.union(_changed(numbers, before.values))
             self._drop(space, before, worker)
         places = {stretch.number_at[i]: hole for hole, i in enumerate(sorted(holes))}
         program = stretch.program(next(self.numbers), list(stretch.left.values()), stretch.ended, places)
@@ -105,6 +105,11 @@ class Units:
         if unit.number in space.kinds:
             worker.counts.retire(space, unit.number)
             del space.kinds[unit.number]
+
+
+def _changed(numbers: tuple, values: tuple) -> list[int]:
+    """The indices of the numbers that are not the same."""
+    return [i for i, (v, w) in enumerate(zip(numbers, values)) if (v != w or not v) and bits(v) != bits(w)]
 
 
 def _fits(space: Any, ins: tuple) -> bool:

@@ -149,7 +149,7 @@ class RunBuilder:
             row = [NATIVE.OPS[step.op], position[step.out], *operands, *[-1] * (3 - len(operands)), *step.sizes]
             words.extend(row + [0] * (NATIVE.WORDS - len(row)))
         offsets, size = self._memory(inner)
-        numbers = array("f", [self.slots[i].number or 0.0 for i in (*constant, *self.holes)])
+        numbers = array("f", [0.0 if (n := self.slots[i].number) is None else n for i in (*constant, *self.holes)])
         given = array("q", [spec.nbytes for i in self.inputs if (spec := self.slots[i].spec) is not None])
         return NATIVE.plan(words, given, array("q", offsets), numbers, like, len(self.holes), size)
 

@@ -22,7 +22,9 @@ static void side_by_side(const Product *p, int64_t first, int64_t wide, float *r
 
 static inline void written(const Product *p, const float *sums, int64_t row, int64_t first, int64_t wide) {
     float *out = p->out + row * p->n + first;
-    if (p->adds)
+    if (wide == COLUMNS && !p->adds && !p->bias)
+        memcpy(out, sums, COLUMNS * sizeof(float));
+    else if (p->adds)
         for (int64_t j = 0; j < wide; j++) out[j] += sums[j];
     else if (p->bias)
         for (int64_t j = 0; j < wide; j++) out[j] = sums[j] + p->bias[first + j];

@@ -69,41 +69,103 @@ static void sums_along(const float *a, float *out, int64_t outer, int64_t n, int
 
 CLONES static void norm(const float *restrict a, float *restrict out, int64_t n) { out[0] = sqrtf(squares_of(a, a, n)); }
 
-/* The first of the least (or largest) elements of each row, or its first NaN; four rows at a time. */
+/* The first of the least (or largest) elements of each row, or its first NaN. */
 #define EXTREME(NAME, WORSE)                                                                                         \
-    static inline void NAME##_row(const float *a, int64_t n, float *out, int64_t *place) {                           \
-        float best = a[0];                                                                                           \
-        int64_t at = 0;                                                                                              \
-        for (int64_t j = 1; j < n; j++) {                                                                            \
-            int better = !(a[j] WORSE best) & (best == best);                                                        \
-            best = better ? a[j] : best;                                                                             \
-            at = better ? j : at;                                                                                    \
-        }                                                                                                            \
-        if (out) *out = best;                                                                                        \
-        *place = at;                                                                                                 \
-    }                                                                                                                \
     static void NAME(const float *a, float *out, int64_t *places, int64_t rows, int64_t n) {                         \
+        for (int64_t i = 0; i < rows; i++, a += n) {                                                                 \
+            float best = a[0];                                                                                       \
+            int64_t at = 0;                                                                                          \
+            for (int64_t j = 1; j < n; j++) {                                                                        \
+                int better = !(a[j] WORSE best) & (best == best);                                                    \
+                best = better ? a[j] : best;                                                                         \
+                at = better ? j : at;                                                                                \
+            }                                                                                                        \
+            if (out) out[i] = best;                                                                                  \
+            places[i] = at;                                                                                          \
+        }                                                                                                            \
+    }
+EXTREME(least_of_any, >=)
+EXTREME(most_of_any, <=)
+
+/* The same of rows without a NaN that have at least a vector of elements, several rows at a time, as each comparison waits for the
+   one before it: the extreme, then the first place that is equal to it. A row's last vector may overlap the one before. */
+#define PICKED(I, V, MASK, x, y) ((V)(((I)(x) & (MASK)) | ((I)(y) & ~(MASK))))
+#define FIRST_OF_FOUR(m, BETTER, x, y) (x = m[1] BETTER m[0] ? m[1] : m[0], y = m[3] BETTER m[2] ? m[3] : m[2], y BETTER x ? y : x)
+#define EXTREME_BY_VECTORS(NAME, TARGET, BYTES, ROWS, BETTER)                                                        \
+    TARGET static int64_t NAME(const float *a, float *out, int64_t *places, int64_t rows, int64_t n) {               \
+        typedef float __attribute__((vector_size(BYTES), aligned(4), may_alias)) V;                                  \
+        typedef int32_t __attribute__((vector_size(BYTES))) I;                                                       \
+        typedef float __attribute__((vector_size(16))) V4;                                                           \
+        typedef uint32_t __attribute__((vector_size(16))) U4;                                                        \
+        enum { W = BYTES / 4, QUARTERS = BYTES / 16 };                                                               \
+        I order;                                                                                                     \
+        for (int l = 0; l < W; l++) order[l] = l;                                                                    \
         int64_t i = 0;                                                                                               \
-        for (; i + 4 <= rows; i += 4) {                                                                              \
-            const float *r = a + i * n;                                                                              \
-            float v[4] = {r[0], r[n], r[2 * n], r[3 * n]};                                                           \
-            int64_t at[4] = {0};                                                                                     \
-            for (int64_t j = 1; j < n; j++)                                                                          \
-                for (int k = 0; k < 4; k++) {                                                                        \
-                    float x = r[k * n + j];                                                                          \
-                    int better = !(x WORSE v[k]) & (v[k] == v[k]);                                                   \
-                    v[k] = better ? x : v[k];                                                                        \
-                    at[k] = better ? j : at[k];                                                                      \
+        for (; i + ROWS <= rows; i += ROWS, a += ROWS * n) {                                                         \
+            V best[ROWS];                                                                                            \
+            I at[ROWS];                                                                                              \
+            float one[ROWS];                                                                                         \
+            for (int r = 0; r < ROWS; r++) best[r] = *(const V *)(a + r * n);                                        \
+            for (int64_t j = W; j < n; j += W)                                                                       \
+                for (int r = 0; r < ROWS; r++) {                                                                     \
+                    V x = *(const V *)(a + r * n + (j + W <= n ? j : n - W));                                        \
+                    best[r] = PICKED(I, V, x BETTER best[r], x, best[r]);                                            \
                 }                                                                                                    \
-            for (int k = 0; k < 4; k++) {                                                                            \
-                if (out) out[i + k] = v[k];                                                                          \
-                places[i + k] = at[k];                                                                               \
+            for (int r = 0; r < ROWS; r++) {                                                                         \
+                V4 q[QUARTERS];                                                                                      \
+                memcpy(q, &best[r], BYTES);                                                                          \
+                for (int half = QUARTERS / 2; half; half /= 2)                                                       \
+                    for (int l = 0; l < half; l++) q[l] = PICKED(U4, V4, (U4)(q[l + half] BETTER q[l]), q[l + half], q[l]); \
+                float x, y;                                                                                          \
+                one[r] = FIRST_OF_FOUR(q[0], BETTER, x, y);                                                          \
+                at[r] = order | ~(*(const V *)(a + r * n) == one[r]); /* -1 where it is not */                       \
+            }                                                                                                        \
+            for (int64_t j = W; j < n; j += W)                                                                       \
+                for (int r = 0; r < ROWS; r++) {                                                                     \
+                    int64_t from = j + W <= n ? j : n - W;                                                           \
+                    I found = (order + (int32_t)from) | ~(*(const V *)(a + r * n + from) == one[r]);                 \
+                    at[r] = PICKED(I, I, (at[r] >= 0) | (found < 0), at[r], found);                                  \
+                }                                                                                                    \
+            for (int r = 0; r < ROWS; r++) {                                                                         \
+                U4 q[QUARTERS];                                                                                      \
+                memcpy(q, &at[r], BYTES);                                                                            \
+                for (int half = QUARTERS / 2; half; half /= 2)                                                       \
+                    for (int l = 0; l < half; l++) q[l] = PICKED(U4, U4, (U4)(q[l + half] < q[l]), q[l + half], q[l]); \
+                uint32_t x, y;                                                                                       \
+                places[i + r] = FIRST_OF_FOUR(q[0], <, x, y);                                                        \
+                if (out) out[i + r] = a[r * n + places[i + r]];                                                      \
             }                                                                                                        \
         }                                                                                                            \
-        for (; i < rows; i++) NAME##_row(a + i * n, n, out ? out + i : NULL, places + i);                            \
+        return i;                                                                                                    \
     }
-EXTREME(least, >=)
-EXTREME(most, <=)
+EXTREME_BY_VECTORS(least_of_128_bits, , 16, 4, <)
+EXTREME_BY_VECTORS(most_of_128_bits, , 16, 4, >)
+#if X86
+EXTREME_BY_VECTORS(least_of_256_bits, __attribute__((target("arch=x86-64-v3"))), 32, 2, <)
+EXTREME_BY_VECTORS(most_of_256_bits, __attribute__((target("arch=x86-64-v3"))), 32, 2, >)
+EXTREME_BY_VECTORS(least_of_512_bits, __attribute__((target("arch=x86-64-v4"))), 64, 2, <)
+EXTREME_BY_VECTORS(most_of_512_bits, __attribute__((target("arch=x86-64-v4"))), 64, 2, >)
+#define WIDEST(NAME, n)                                                                                              \
+    ((n) >= 16 && __builtin_cpu_supports("x86-64-v4")  ? NAME##_of_512_bits                                          \
+     : (n) >= 8 && __builtin_cpu_supports("x86-64-v3") ? NAME##_of_256_bits                                          \
+                                                       : NAME##_of_128_bits)
+#else
+#define WIDEST(NAME, n) NAME##_of_128_bits
+#endif
+
+CLONES static int has_nan(const float *restrict a, int64_t n) {
+    int found = 0;
+    for (int64_t i = 0; i < n; i++) found |= a[i] != a[i];
+    return found;
+}
+
+#define EXTREME_OF_ROWS(NAME)                                                                                        \
+    static void NAME(const float *a, float *out, int64_t *places, int64_t rows, int64_t n) {                         \
+        int64_t done = n < 4 || has_nan(a, rows * n) ? 0 : WIDEST(NAME, n)(a, out, places, rows, n);                 \
+        NAME##_of_any(a + done * n, out ? out + done : NULL, places + done, rows - done, n);                         \
+    }
+EXTREME_OF_ROWS(least)
+EXTREME_OF_ROWS(most)
 
 static inline float largest(const float *restrict a, int64_t n) {
     float m = a[0];

@@ -10,6 +10,7 @@
 #include "rows.h"
 #include "products.h"
 #include "lstm.h"
+#include "channels.h"
 
 enum { OUT = 1, A, B, C, SIZES, WORDS = SIZES + 16 }; /* of a step: its op, slots, then sizes and strides */
 enum { AXES = 4 };
@@ -202,6 +203,15 @@ static int has_bytes(PyObject *tensor, int64_t want) {
     return 0;
 }
 
+/* The address of a contiguous tensor's elements. */
+static char *start_of(PyObject *tensor) {
+    PyObject *number = PyObject_CallMethodNoArgs(tensor, data_ptr);
+    char *found = number ? PyLong_AsVoidPtr(number) : NULL;
+    Py_XDECREF(number);
+    if (!found && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a tensor without memory in a run of small ones");
+    return found;
+}
+
 /* The address of a tensor's elements; `kept` is the tensor, or its contiguous copy. */
 static char *address(PyObject *tensor, PyObject **kept) {
     int plain = is_true(tensor, is_contiguous), negative = plain < 0 ? -1 : is_true(tensor, is_neg);
@@ -213,11 +223,7 @@ static char *address(PyObject *tensor, PyObject **kept) {
         if (!own) return NULL;
     }
     *kept = own;
-    PyObject *number = PyObject_CallMethodNoArgs(own, data_ptr);
-    char *found = number ? PyLong_AsVoidPtr(number) : NULL;
-    Py_XDECREF(number);
-    if (!found && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a tensor without memory in a run of small ones");
-    return found;
+    return start_of(own);
 }
 
 static int filled(Plan *plan, PyObject *const *operands, PyObject **kept) {
@@ -225,11 +231,8 @@ static int filled(Plan *plan, PyObject *const *operands, PyObject **kept) {
     for (Py_ssize_t i = 0; i < plan->inputs; i++, at++)
         if (!has_bytes(operands[i], plan->bytes[i]) || !(plan->slots[at] = address(operands[i], kept + at))) return 0;
     for (Py_ssize_t i = 0; i < plan->results; i++, at++) {
-        PyObject *made = PyObject_CallOneArg(empty_like, PyTuple_GET_ITEM(plan->like, i));
-        if (!made) return 0;
-        plan->slots[at] = address(made, kept + at);
-        Py_DECREF(made);
-        if (!plan->slots[at]) return 0;
+        kept[at] = PyObject_CallOneArg(empty_like, PyTuple_GET_ITEM(plan->like, i));
+        if (!kept[at] || !(plan->slots[at] = start_of(kept[at]))) return 0;
     }
     for (Py_ssize_t i = 0; i < plan->holes; i++) {
         double number = PyFloat_AsDouble(operands[plan->inputs + i]);
@@ -242,6 +245,10 @@ static int filled(Plan *plan, PyObject *const *operands, PyObject **kept) {
     for (Py_ssize_t i = 0; i < plan->inner; i++, at++) plan->slots[at] = memory + plan->offsets[i];
     return 1;
 }
+
+enum { RUN, LSTM, LSTM_GRADIENT, ROWS, NORM, NORM_GRADIENT, KERNELS };
+static const char *const KERNEL_NAMES[] = {"runs", "lstm", "lstm_gradient", "rows", "norm", "norm_gradient"};
+static long long calls[KERNELS]; /* of each kind of kernel, by threads that hold Python's lock */
 
 /* run(plan, *inputs, *holes): the results. */
 #define FEW 64
@@ -257,6 +264,7 @@ static PyObject *run(PyObject *module, PyObject *const *args, Py_ssize_t given) 
         const int64_t *w = plan->words;
         Py_ssize_t i = 0;
         while (i < plan->steps && OPS[w[0]].run(plan->slots, w)) i++, w += WORDS;
+        calls[RUN]++;
         if (i < plan->steps)
             PyErr_SetString(PyExc_IndexError, "index out of range");
         else if (plan->results == 1)
@@ -266,6 +274,21 @@ static PyObject *run(PyObject *module, PyObject *const *args, Py_ssize_t given) 
     }
     for (Py_ssize_t i = 0; i < count; i++) Py_XDECREF(kept[i]);
     if (kept != few) PyMem_Free(kept);
+    return made;
+}
+
+/* loaded(buffer, like): a tensor like another, of a buffer's bytes. */
+static PyObject *loaded(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    Py_buffer buffer;
+    if (given != 2) return PyErr_Format(PyExc_TypeError, "loaded expected a buffer and a tensor, got %zd operands", given);
+    if (PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE)) return NULL;
+    PyObject *made = has_bytes(args[1], buffer.len) ? PyObject_CallOneArg(empty_like, args[1]) : NULL;
+    char *to = made ? start_of(made) : NULL;
+    if (to)
+        memcpy(to, buffer.buf, (size_t)buffer.len);
+    else
+        Py_CLEAR(made);
+    PyBuffer_Release(&buffer);
     return made;
 }
 
@@ -289,6 +312,7 @@ static int addresses(PyObject *const *args, Py_ssize_t given, Py_ssize_t want, i
 static PyObject *lstm(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     int64_t of[MOST_ADDRESSES];
     if (!addresses(args, given, LSTM_FORWARD, of)) return NULL;
+    calls[LSTM]++;
     Py_BEGIN_ALLOW_THREADS lstm_forward(of);
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
@@ -296,8 +320,28 @@ static PyObject *lstm(PyObject *module, PyObject *const *args, Py_ssize_t given)
 static PyObject *lstm_gradient(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     int64_t of[MOST_ADDRESSES];
     if (!addresses(args, given, LSTM_BACKWARD, of)) return NULL;
+    calls[LSTM_GRADIENT]++;
     Py_BEGIN_ALLOW_THREADS lstm_backward(of);
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* The functions of channels.h. */
+static PyObject *batch_norm(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    int64_t of[MOST_ADDRESSES];
+    if (!addresses(args, given - 1, NORM_FORWARD, of)) return NULL;
+    double eps = PyFloat_AsDouble(args[NORM_FORWARD]);
+    if (eps == -1.0 && PyErr_Occurred()) return NULL;
+    channel_norm(of, eps);
+    calls[NORM]++;
+    Py_RETURN_NONE;
+}
+
+static PyObject *batch_norm_gradient(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    int64_t of[MOST_ADDRESSES];
+    if (!addresses(args, given, NORM_BACKWARD, of)) return NULL;
+    channel_norm_gradient(of);
+    calls[NORM_GRADIENT]++;
+    Py_RETURN_NONE;
 }
 
 /* add_rows(table, rows, width, places, count, source, scale): scale times the source's rows, added to rows of a table in place;
@@ -308,12 +352,28 @@ static PyObject *add_rows(PyObject *module, PyObject *const *args, Py_ssize_t gi
     double scale = PyFloat_AsDouble(args[6]);
     if (scale == -1.0 && PyErr_Occurred()) return NULL;
     if (!in_range(I(3), of[4], of[1])) Py_RETURN_FALSE;
+    calls[ROWS]++;
     scaled_rows_added(I(3), F(5), F(0), of[4], of[2], (float)scale);
     Py_RETURN_TRUE;
 }
 
+/* counts(): how often each kind of kernel ran in this process. */
+static PyObject *counts(PyObject *module, PyObject *unused) {
+    PyObject *made = PyDict_New();
+    for (int i = 0; made && i < KERNELS; i++) {
+        PyObject *number = PyLong_FromLongLong(calls[i]);
+        if (!number || PyDict_SetItemString(made, KERNEL_NAMES[i], number)) Py_CLEAR(made);
+        Py_XDECREF(number);
+    }
+    return made;
+}
+
 static PyMethodDef methods[] = {
     {"add_rows", (PyCFunction)(void (*)(void))add_rows, METH_FASTCALL, "Rows added to a table's."},
+    {"batch_norm", (PyCFunction)(void (*)(void))batch_norm, METH_FASTCALL, "A batch norm in training."},
+    {"batch_norm_gradient", (PyCFunction)(void (*)(void))batch_norm_gradient, METH_FASTCALL, "The gradients of one."},
+    {"counts", counts, METH_NOARGS, "How often each kind of kernel ran."},
+    {"loaded", (PyCFunction)(void (*)(void))loaded, METH_FASTCALL, "A tensor of a buffer's bytes."},
     {"lstm", (PyCFunction)(void (*)(void))lstm, METH_FASTCALL, "One layer of an LSTM."},
     {"lstm_gradient", (PyCFunction)(void (*)(void))lstm_gradient, METH_FASTCALL, "The gradients of one."},
     {"plan", make_plan, METH_VARARGS, "A plan of steps."},

@@ -1,5 +1,5 @@
-"""Kernels of chains, compiled by Triton in a thread: a CUDA graph is recorded without them first, and again when it can have
-them. With TRITON_INTERPRET=1 the same source runs on the CPU."""
+"""Kernels of chains and products, compiled by Triton in a thread: a CUDA graph is recorded without them first, and again when
+it can have them. With TRITON_INTERPRET=1 the same source runs on the CPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import linecache
 import math
 import threading
 from collections import deque
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from gt.worker.engine.torch.dtypes import TORCH
 Array = torch.Tensor
 ALIGNED = 16  # bytes: a kernel is compiled for pointers to multiples of it
 IMAGES = 4  # axes of tensors that may lie with their channels last
-MOST = 512  # chains that a process compiles
+MOST = 512  # kernels that a process compiles
 NUMBERS = {float: torch.float64, int: torch.int64}  # of numbers that calls give
 
 
@@ -70,9 +71,9 @@ class ChainKernels:
 
     def __init__(self, at: torch.device) -> None:
         self.at = at
-        self.kernels: dict[str, ChainKernel] = {}
+        self.kernels: dict[Hashable, Any] = {}
         self.failures: list[str] = []
-        self.waiting: deque[ChainKernel] = deque()
+        self.waiting: deque[Any] = deque()
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
         self.ending = False
@@ -81,12 +82,16 @@ class ChainKernels:
     def get(self, kind: Kind) -> ChainKernel | None:
         """The kernel of a chain, which is compiled if it is not yet; None where there are too many."""
         text = source(kind)
-        key = f"{kind.ins} {kind.outs} {text}"
+        found: ChainKernel | None = self.ask(f"{kind.ins} {kind.outs} {text}", lambda: ChainKernel(kind, text))
+        return found
+
+    def ask(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The kernel of this key, which is made and compiled if it is not yet; None where there are too many."""
         with self.lock:
             found = self.kernels.get(key)
             if found is not None or self.ending or len(self.kernels) >= MOST:
                 return found
-            found = self.kernels[key] = ChainKernel(kind, text)
+            found = self.kernels[key] = make()
             self.waiting.append(found)
             if self.thread is None:
                 self.thread = threading.Thread(target=self._compile, name="gt-chains", daemon=True)

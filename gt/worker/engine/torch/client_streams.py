@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import finalize
 
 import torch
 
@@ -97,6 +98,7 @@ class ClientStreams:
         self.hosts: dict[
             tuple[Any, Any], list[torch.Tensor]
         ] = {}  # pinned memory of answers that were sent, by shape and dtype
+        self.written: deque[tuple[Any, Any]] = deque()  # by event, memory that ended recordings write
         self.marks: dict[str, Any] = {}  # by client, the event of its last acknowledgement while it is alone
         self.answers: deque[tuple[str, Any, Callable[[], Any]]] = (
             deque()
@@ -199,13 +201,19 @@ class ClientStreams:
                 (self.short.add if mean * MANY <= SHORT else self.short.discard)(client)
         return found
 
-    def keep_up(self) -> None:
+    def keep_up(self, interrupted: Callable[[], bool] | None = None) -> None:
         """Wait for the kernels of the current client that were launched before the last call of this: the device has work
-        while the worker takes the next, and no more than that."""
+        while the worker takes the next, and no more than that. The wait ends where it is `interrupted`, as another client asks:
+        it would wait for several steps of a trainer."""
         before, self.marks[self.current] = self.marks.get(self.current), self._mark(self.spare)
-        if before is not None:
+        if before is None:
+            return
+        if interrupted is None:
             before.synchronize()
-            self.spare.append(before)
+        else:
+            while not before.query() and not interrupted():
+                pass
+        self.spare.append(before)
 
     def later(self, client: str, answer: Callable[[], Any], copied: Any = None) -> None:
         """Send an answer once the device has executed all kernels launched so far, or has come to the event of a copy."""
@@ -243,6 +251,18 @@ class ClientStreams:
         spare = self.hosts.get((array.shape, array.dtype))
         host = spare.pop() if spare else torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
         return host.copy_(array, non_blocking=True)
+
+    def keep_written(self, recording: Any, written: tuple[Any, ...]) -> None:
+        """Keep the host memory and the events that a recording's replays write until the last of them has ended: the recording
+        may end before, and PyTorch, which knows nothing of a kernel's writes, would give the memory to someone else."""
+        finalize(recording, self._replays_end, self.stream(), written).atexit = False
+
+    def _replays_end(self, stream: Any, written: tuple[Any, ...]) -> None:
+        while self.written and self.written[0][0].query():
+            self.written.popleft()
+        event = torch.cuda.Event()
+        event.record(stream)
+        self.written.append((event, written))
 
     def to_host_early(self, array: torch.Tensor, done: Any) -> tuple[torch.Tensor, Any]:
         """As `to_host`, of a value that the device has at the event `done`, whatever it was given behind that; also the event

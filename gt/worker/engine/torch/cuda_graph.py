@@ -198,7 +198,10 @@ class Graph:
         took = self.engine.clock() - began
         self.seconds += took
         self.program.tell(f"captured as a CUDA graph in {took * 1e3:.1f} ms", took)
-        return GraphRecording(graph, results, early, self.captured, hosts)
+        recording = GraphRecording(graph, results, early, self.captured, hosts)
+        if hosts or early:
+            self.engine.streams.keep_written(recording, (*hosts.values(), *recording.events))
+        return recording
 
     def _settle(self, made: list[torch.Tensor]) -> list[torch.Tensor]:
         """The buffer of each result: that of the input which it becomes in the next call, or its own. A value that ends with

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from ctypes import string_at
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 from weakref import WeakSet
 
@@ -60,6 +60,12 @@ STAGED = 1 << 16  # bytes up to which CUDA takes a copy of pageable memory at on
 COMPLEX = 3  # rank of complex dtypes, whose conjugates may be views
 SMALL = 1 << 12  # bytes up to which NumPy copies in less time than PyTorch starts to
 LOADED = 1 << 17  # the same, if the bytes are not PyTorch's before
+
+
+@lru_cache(1 << 6)
+def empty_of(spec: Spec) -> torch.Tensor:
+    """A tensor on the CPU that others are made like."""
+    return torch.empty(spec.shape, dtype=TORCH[spec.dtype])
 
 
 class TorchEngine:
@@ -192,6 +198,8 @@ class TorchEngine:
     def load(self, buffer: memoryview, spec: Spec, copy: bool) -> torch.Tensor:
         if spec.numel == 0:
             return torch.empty(spec.shape, dtype=TORCH[spec.dtype], device=self.at)
+        if copy and self.small_runs is not None and spec.nbytes <= LOADED:
+            return cast(torch.Tensor, NATIVE.loaded(buffer, empty_of(spec)))
         if copy and spec.nbytes <= LOADED and self.threads is not None and spec.dtype is not bfloat16:
             return torch.from_numpy(np.frombuffer(buffer, spec.dtype.name, spec.numel).reshape(spec.shape).copy())
         if memoryview(buffer).readonly:

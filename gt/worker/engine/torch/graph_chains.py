@@ -1,39 +1,73 @@
-"""The chains of one CUDA graph. It is recorded with the kernels that are compiled by then, and again when the others are."""
+"""The chains and split products of one CUDA graph. It is recorded with the kernels that are compiled by then, and again when
+the others are."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from gt import environment
 from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.program import Instruction, Program
 from gt.worker.engine.torch import chain_source
+from gt.worker.engine.torch.product_sizes import product_sizes
 from gt.worker.programs.passes.chains import CHAIN, fuse_chains
+from gt.worker.programs.passes.split_factors import FACTORS, SPLIT, SPLIT_PRODUCT, ProductSizes, split_factors
 
 chain_kernels = LazyImport("gt.worker.engine.torch.chain_kernels")  # imports Triton
+split_products = LazyImport("gt.worker.engine.torch.split_products")
+graph_group_norm = LazyImport("gt.worker.engine.torch.graph_group_norm")
+HOPPER = 9  # compute capability of the devices on which split products were measured
 IMAGES = 4  # axes of images, which may lie with their channels last
 
 
 class GraphChains:
-    """`lacking` are kernels of the last recording's chains that were not compiled. A graph that is recorded together with
-    others' `waits` for none."""
+    """`lacking` are kernels that the last recording would have had, but were not compiled. A graph that is recorded together
+    with others' `waits` for none."""
 
     def __init__(self, engine: Any, waits: bool) -> None:
         self.engine, self.waits = engine, waits
-        self.asked: list[Any] = []  # the kernels of all chains of the last recording; None where there are too many
+        self.asked: list[Any] = []  # the kernels that the last recording asked for; None where there are too many
         self.lacking: list[Any] = []
-        self.chains = self.links = 0  # of the last recording
+        self.chains = self.links = self.products = self.group_norms = 0  # of the last recording
+
+    def begin(self) -> bool:
+        """Begin a recording; returns whether Triton is there."""
+        self.asked, self.lacking, self.chains, self.links, self.products, self.group_norms = [], [], 0, 0, 0, 0
+        if importlib.util.find_spec("triton") is None:
+            return False
+        if self.engine.chains is None:
+            self.engine.chains = chain_kernels.ChainKernels(self.engine.at)
+        return True
+
+    def applied(
+        self, program: Program, images: bool, stage: Callable[[str, Program], Program]
+    ) -> tuple[Program, dict[int, Any]]:  # fmt: skip
+        """The program with split products and chains, and the kernels of both by number."""
+        if not self.begin():
+            return program, {}
+        norms = {} if images else self.norms(program)
+        program, products = self.split(program)
+        program, chains = self.fuse(stage("factors split", program), images)
+        return stage("chains fused", program), norms | products | chains
+
+    def norms(self, program: Program) -> dict[int, Any]:
+        """Kernels for group norms and their gradients, by number."""
+        kinds = {ins.number: ins.kind for ins in program.instructions if ins.op.images and not ins.holes}
+        found = {n: graph_group_norm.kernel(kind, self.engine.chains.ask) for n, kind in kinds.items()}
+        ready = {n: kernel for n, kernel in found.items() if kernel is not None and self._is_ready(kernel)}
+        self.group_norms = sum(ins.number in ready for ins in program.instructions)
+        return ready
 
     def fuse(self, program: Program, images: bool) -> tuple[Program, dict[int, Any]]:
         """The program with chains, and their kernels by number. Views are left alone, and in a program with `images` that have
         their channels last all ops on such tensors that read other places: a chain's kernel wants its tensors packed."""
-        self.asked, self.lacking, self.chains, self.links = [], [], 0, 0
-        if not environment.CHAINS.value() or importlib.util.find_spec("triton") is None:
+        if not environment.CHAINS.value():
             return program, {}
-        if self.engine.chains is None:
-            self.engine.chains = chain_kernels.ChainKernels(self.engine.at)
         views = {r for ins in program.instructions if _is_view(ins) for r in ins.results}
 
         def joins(ins: Instruction) -> bool:
@@ -47,8 +81,30 @@ class GraphChains:
         self.chains, self.links = len(chains), sum(len(ins.kind.settings["chain"].links) for ins in chains)
         return fused, {ins.number: self.engine.chains.get(ins.kind) for ins in chains}
 
+    def split(self, program: Program) -> tuple[Program, dict[int, Any]]:
+        """The program with products of split factors, and the kernels of both by number."""
+        if not environment.SPLIT_PRODUCTS.value() or torch.cuda.get_device_capability(self.engine.at)[0] != HOPPER:
+            return program, {}
+
+        def sizes_of(ins: Instruction) -> ProductSizes | None:
+            sizes = product_sizes(ins.kind)
+            return sizes if sizes is not None and self._is_ready(kernel(sizes, len(ins.kind.ins)).kernel) else None
+
+        def kernel(sizes: ProductSizes, operands: int) -> Any:
+            return split_products.SplitProduct(sizes, operands > FACTORS, self.engine.chains.ask)
+
+        after = split_factors(program, sizes_of)
+        self.products = sum(ins.op is SPLIT_PRODUCT for ins in after.instructions)
+        products = {
+            n: kernel(kind.settings["sizes"], len(kind.ins)) for n, kind in after.kinds.items() if kind.row is SPLIT_PRODUCT
+        }
+        return after, products | {n: split_products.split for n, kind in after.kinds.items() if kind.row is SPLIT}
+
     def _has_kernel(self, kind: Kind) -> bool:
-        self.asked.append(kernel := self.engine.chains.get(kind))
+        return self._is_ready(self.engine.chains.get(kind))
+
+    def _is_ready(self, kernel: Any) -> bool:
+        self.asked.append(kernel)
         if kernel is not None and self.waits and not kernel.is_done:
             self.lacking.append(kernel)
         return kernel is not None and kernel.is_ready
@@ -62,7 +118,8 @@ class GraphChains:
 
     def stats(self) -> dict[str, int]:
         failed = sum(kernel is None or kernel.is_done and not kernel.is_ready for kernel in self.asked)
-        return {"chains": self.chains, "chained": self.links, "chains_failed": failed}
+        counts = {"chains": self.chains, "chained": self.links, "chains_failed": failed}
+        return counts | {"split_products": self.products, "group_norms": self.group_norms}
 
 
 def _is_view(ins: Instruction) -> bool:

@@ -64,9 +64,8 @@ def capturable(
         if images := images_last(program, engine.at):
             kernels |= {n: on_images(kernels[n]) for n, kind in program.kinds.items() if kind.row.images}
         if chains is not None:
-            program, fused = chains.fuse(program, bool(images))
+            program, fused = chains.applied(program, bool(images), stage)
             kernels |= fused
-            program = stage("chains fused", program)
         program = stage("lists in a row", in_a_row(program, alike))
         program = stage("lists fused", fuse_lists(program, alike))
         program = stage("on two streams", off_critical_path(early_collectives(program)))

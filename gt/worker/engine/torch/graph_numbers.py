@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from operator import add
 from typing import Any
 
 import torch
+
+from gt.program.code import bits, same_bits
 
 TYPES = (torch.float64, float), (torch.int64, int)
 SLOTS = 4  # calls whose numbers may be on their way to the device: no more of a graph are in flight
@@ -48,12 +49,12 @@ class GraphNumbers:
     def give(self, numbers: tuple) -> None:
         """Fill the tensors, on the stream at hand."""
         last = self.last
-        if numbers == last:
+        if last is not None and same_bits(numbers, last):
             return
         slot, half = self.slot, self.slot // HALF
         if slot % HALF == 0 and self.copied[half] is not None:
             self.copied[half].synchronize()
-        changed = [i for i, n in enumerate(numbers) if last is None or n != last[i]]
+        changed = [i for i, n in enumerate(numbers) if last is None or bits(n) != bits(last[i])]
         if last is not None and len(changed) <= FEW:
             for i in changed:
                 self.holes[i].fill_(numbers[i])
@@ -72,7 +73,7 @@ class GraphNumbers:
     def advance(self) -> None:
         """The graph was launched, which adds them."""
         if self.rises is not None and self.last is not None:
-            self.last = tuple(map(add, self.last, self.rises))
+            self.last = tuple([n + more if more else n for n, more in zip(self.last, self.rises)])
 
     def _copy(self, numbers: tuple, slot: int) -> None:
         for (dtype, number_type), vector, staged in zip(TYPES, self.vectors, self.staged):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from gt.worker.engine.torch import aten
+from gt.worker.engine.torch import aten, small_norms
 
 Array = torch.Tensor
 
@@ -150,6 +151,8 @@ def _cudnn_takes(a: Array, parts: tuple[Array, ...]) -> bool:
 
 def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
     if len(parts) == 2 and _is_plain(a, *parts) and a.shape[1]:
+        if small_norms.takes(a):
+            return small_norms.forward(a, *parts, eps)
         var = torch.zeros(a.shape[1])
         return *aten.native_batch_norm(a, *parts, torch.zeros_like(var), var, True, 1.0, eps), var
     dtype = parts[0].dtype if parts and a.device.type == "cpu" else _wide(a)
@@ -167,7 +170,9 @@ def batch_norm_train(a: Array, eps: float, *parts: Array) -> tuple[Array, ...]:
 
 
 def batch_norm_grad(g: Array, a: Array, mean: Array, rstd: Array, *weight: Array, bias: bool) -> Any:
-    if bias and _is_plain(g, a, g, mean, rstd, *weight) and a.numel():
+    if bias and weight and _is_plain(g, a, g, mean, rstd, *weight) and a.numel():
+        if small_norms.takes(a):
+            return small_norms.backward(g, a, mean, rstd, *weight)
         return aten.native_batch_norm_backward(g, a, *weight, None, None, mean, rstd, True, 0.0, [True, True, True])
     w = weight[0].contiguous() if weight else None
     if not a.numel():  # PyTorch would divide by the number of channels
@@ -186,8 +191,10 @@ def batch_norm(a: Array, mean: Array, var: Array, eps: float, *parts: Array) -> 
     return aten.native_batch_norm(a, *_pair(parts), mean, var, False, 0.0, eps)[0]
 
 
-FEW = 1 << 19  # products of a convolution up to which oneDNN takes longer to prepare its call than a plain kernel to compute it
-FEW_IN_GRADIENTS = 1 << 20  # the same where it prepares more
+# Products of a convolution up to which oneDNN takes longer than PyTorch's plain kernel: to prepare its call on x86-64, and for
+# gradients on ARM, whose kernels the Arm Compute Library has not (on a Neoverse N1 0.1 to 0.8 of its time, on one thread).
+ON_ARM = platform.machine() in ("aarch64", "arm64")
+FEW, FEW_IN_GRADIENTS = (3 << 19, 1 << 24) if ON_ARM else (1 << 19, 1 << 20)
 _plain_grads = torch.ops.aten._slow_conv2d_backward.output_mask
 
 

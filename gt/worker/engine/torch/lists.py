@@ -10,6 +10,7 @@ import torch
 
 from gt.ops import Kind
 from gt.program import Instruction
+from gt.program.code import bits
 from gt.spec import Spec
 
 Array = torch.Tensor
@@ -84,7 +85,7 @@ def alike(ins: Instruction) -> Hashable:
     if listed is None or ins.holes or not listed.fits(kind):
         return None
     _, *others = zip(ins.operands, kind.ins)
-    same = tuple(operand for operand, spec in others if type(spec) is not Spec or not spec.ndim)
+    same = tuple(bits(operand) for operand, spec in others if type(spec) is not Spec or not spec.ndim)
     settings = tuple(value for name, value in kind.settings.items() if name != "axis")  # all axes
     return ins.op.name, kind.outs[0].dtype.name, settings, same
 

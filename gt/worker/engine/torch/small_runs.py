@@ -24,6 +24,11 @@ class SmallRuns:
     def __init__(self) -> None:
         NATIVE.use(torch.empty_like)
 
+    def counts(self) -> dict[str, int]:
+        """How often each kind of kernel for small tensors ran in this process."""
+        found: dict[str, int] = NATIVE.counts()
+        return found
+
     def is_step(self, ins: Instruction) -> bool:
         """Whether an instruction can be part of a run."""
         return ins.op.name in ALL and _fits(ins.kind, tuple([None if type(n) is Hole else n for n in ins.numbers]))
