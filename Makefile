@@ -21,9 +21,13 @@ demo: $(VENV)/.ready
 
 # At most ten minutes on two quiet cores: without the slow tests and tests/pure (`make check`), in lanes of which four run at a
 # time, since tests with real processes often wait. SELECT="" leaves out nothing but what needs a GPU.
+# What failed in any lane is listed once more at the end.
 SELECT = and not slow
+FAILED = .pytest_cache/failed
 test: $(VENV)/.ready
-	$(MAKE) -j4 --output-sync=target --no-print-directory $(LANES) SELECT="$(SELECT)"
+	@mkdir -p $(dir $(FAILED)) && rm -f $(FAILED)
+	TEST_FAILURES=$(FAILED) $(MAKE) -k -j4 --output-sync=target --no-print-directory $(LANES) SELECT="$(SELECT)" || \
+	{ cat $(FAILED) 2>/dev/null; exit 1; }
 
 test-processes-1: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/socket/test_[a-f]*.py -m "not gpu $(SELECT)"

@@ -28,6 +28,8 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as a worker on a 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+FAILURES = os.environ.pop("TEST_FAILURES", None)  # the file for failures' names: not of tests that tests start
+
 DEADLINE = 240  # seconds; a test that waits longer waits for something that will not come
 SLOW_DEADLINE = 1200  # the same for a test that is marked as slow: it may start a whole cluster engine
 
@@ -45,6 +47,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Loaded modules stay: no collection of garbage need look through PyTorch and thousands of tests again."""
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Until the end: else libraries whose objects are still there report them as lost."""
+    gc.unfreeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names each failure in the file that `make test` shows at its end: after the summary, libraries may print much at exit."""
+    if FAILURES:
+        with open(FAILURES, "a") as file:
+            for outcome in ("failed", "error"):
+                for report in terminalreporter.stats.get(outcome, []):
+                    reason = next((line for line in report.longreprtext.splitlines() if line.startswith("E ")), "")
+                    print(f"{outcome} {report.nodeid} ({report.when}): {reason[1:].strip()}", file=file)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,16 +35,19 @@ class _SharedMemory(Memory):
 
 
 class Cluster:
-    """A dispatcher and some workers; `session()` adds a client."""
+    """A dispatcher and some workers; `session()` adds a client. All of them read `clock`."""
 
-    def __init__(self, workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None) -> None:
-        self.hub, self.dispatcher, self.shares = Hub(), Dispatcher(users=users), shares
+    def __init__(
+        self, workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:  # fmt: skip
+        self.hub, self.dispatcher, self.shares, self.clock = Hub(), Dispatcher(users=users), shares, clock or time.time
         self.roles: dict[str, str] = {}  # the roles of peers, as keys would prove them
         self.links: dict[str, MemoryLink] = {}
         self.sessions: list[Session] = []
         self.names = [f"w{i}" for i in range(workers)]
         self.workers: list[Worker] = []
-        self.dispatcher.observers.clock, self.dispatcher.observers.prompt = time.time, True
+        self.dispatcher.observers.clock, self.dispatcher.observers.prompt = self.clock, True
         self.hub.parties["dispatcher"] = self._to_dispatcher
         for name in self.names:
             self._add(name, engine)
@@ -54,7 +57,7 @@ class Cluster:
         worker = Worker(make(engine), _SharedMemory(self))
         if (batch := environment.WORKER_BATCH_SIZE.value()) > 1:
             worker.units = Units(batch)
-        worker.clock, worker.prompt = time.time, True
+        worker.clock, worker.prompt = self.clock, True
         self.workers.append(worker)
 
         def party(mail: Mail) -> list[Mail]:
@@ -94,7 +97,7 @@ class Cluster:
         """A client, of this user if the cluster has users with keys of their own."""
         name = f"c{len(self.sessions)}"
         self.roles[name] = f"{USER} {user}" if user else ""
-        link = self.links[name] = MemoryLink(self.hub, name, "dispatcher", self.names, self.shares)
+        link = self.links[name] = MemoryLink(self.hub, name, "dispatcher", self.names, self.shares, self.clock)
         session = Session(link, name, tracing=environment.TRACE.value())
         self.sessions.append(session)
 
@@ -140,11 +143,12 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None, user: str = "", memory: int = 0
-) -> Iterator[Cluster]:
+    workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None, user: str = "", memory: int = 0,
+    clock: Callable[[], float] | None = None,
+) -> Iterator[Cluster]:  # fmt: skip
     """`with gt.testing.cluster(2):` every op of this thread runs in it; its invariants are checked at the end. With `users`,
     the thread's client belongs to `user`; `memory` is its quota."""
-    made = Cluster(workers, engine, shares, users)
+    made = Cluster(workers, engine, shares, users, clock)
     before = HERE.scope
     HERE.scope = Scope(made.session(user, memory))
     try:

@@ -3,7 +3,6 @@ programs without other processes."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count
@@ -44,15 +43,15 @@ class Hub:
 class MemoryLink:
     """A session's link to a hub. With `shares`, loads are in a table that workers read; without, they are uploaded."""
 
-    def __init__(self, hub: Hub, name: str, dispatcher: str, workers: list[str], shares: bool = True) -> None:
+    def __init__(
+        self, hub: Hub, name: str, dispatcher: str, workers: list[str], shares: bool, clock: Callable[[], float]
+    ) -> None:
         self.hub, self.name, self.dispatcher, self.workers, self.shares = hub, name, dispatcher, workers, shares
+        self.clock = clock
         self.segments: dict[int, np.ndarray] = {}
         self.names = count(1)
         self.lent: LentSegments[int] = LentSegments()
         self.session: Any = None
-
-    def clock(self) -> float:
-        return time.time()
 
     def send(self, message: Any) -> None:
         self.hub.post(self.name, Mail(self.dispatcher, message))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gt.worker.engine import small
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / n for n in ("compilation.md", "BATCHING_AND_COMPILATION.md", "design/replay.md")]
 
@@ -45,7 +47,8 @@ def test_programs_are_shown_on_standard_error_with_the_lines_of_the_script() -> 
     done = run("-c", code, GT_DEBUG_PROGRAMS="1")
     assert re.search(r"gt-worker: as received\nprogram \d+\(a: float32\[4, 4\]\):\n", done.stderr), done.stderr
     assert re.search(r"    \w+ = tanh\(\w+\)  # float32\[4, 4\], frees \w+, <string>:5\n", done.stderr), done.stderr
-    assert "gt-worker: written in place\n" in done.stderr and "as received\n" in done.stdout
+    last = "written in place" if small.NATIVE is None else "small runs joined"
+    assert f"gt-worker: {last}\n" in done.stderr and "as received\n" in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
@@ -72,14 +75,14 @@ while True:
     done = worker["traces"]
     if done.get("compiled_calls") or done.get("fallbacks"): break
     time.sleep(0.2)
-print(done["compile_seconds"], done["compile_cache_hits"])
+print(done["compilations"], done["compile_cache_hits"])
 """
 
 
 @pytest.mark.slow
 def test_a_second_run_finds_the_compiled_programs_of_the_first_on_disk(tmp_path: Path) -> None:
-    hits = []
+    compiled = []
     for _ in range(2):
-        out = run("-c", FIRST_CALLS, GT_AUTO_COMPILE="1", TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).stdout.split()
-        hits.append(float(out[1]))
-    assert hits == [0, 1]
+        made, found = run("-c", FIRST_CALLS, GT_AUTO_COMPILE="1", TORCHINDUCTOR_CACHE_DIR=str(tmp_path)).stdout.split()
+        compiled.append(float(made) - float(found))
+    assert compiled[0] >= 1 and compiled[1] == 0

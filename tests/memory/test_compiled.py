@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import gt
 from gt.worker.engine.torch import inductor
@@ -21,6 +22,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of the compiler's own
     pytest.mark.default("GT_TRACE", "GT_WORKER_BATCH_SIZE"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler_known() -> None:
+    """No test waits for the first use of Inductor on a machine, which tries the processor's vector instructions and compiles
+    headers: 30 s of CPU time on x86-64, several minutes where other processes are busy."""
+    torch.compile(lambda x: x.exp() + 1)(torch.ones(64))
 
 
 @pytest.fixture

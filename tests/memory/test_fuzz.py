@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, count, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,9 +38,12 @@ def sessions() -> list[list[m.Message]]:
     return SESSIONS
 
 
-def test_recorded_sessions_are_the_same_each_time() -> None:
-    """Else a seed would not send its messages again."""
-    first, second = [record(2) for _ in range(2)]  # on one line, as traces have the user's lines
+def test_recorded_sessions_are_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a seed would not send its messages again. The second is recorded on a machine on which time stands still at first,
+    and then a second passes between any two looks at the clock."""
+    ticks = chain(repeat(0.0, 400), count(1.0))
+    clocks = [time.time, lambda: next(ticks)]
+    first, second = [(monkeypatch.setattr(time, "time", c), record(2))[1] for c in clocks]  # one line, as traces have lines
     assert first == second
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import os
 import tempfile
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-os.environ["GT_NATIVE"] = "0"  # functions written in C do not say their parameters
 
 import gt
 from reference.examples import Example, Runner, forms
