@@ -204,6 +204,23 @@ for name, ins, statics in (("matmul", (square, square), {}), ("linear", (square,
     assert all(",exec," in p for p in parts), text
 
 
+def test_products_counted_as_mkls_are_in_mkls_log():
+    available("mkl")
+    code = """
+from gt.ops import TABLE, infer
+from gt.spec import Spec, float32
+from gt.worker.engine.choose import make
+import torch
+engine = make("mkl")
+engine.begin()
+kind = infer(TABLE["matmul"], (Spec((4, 4), float32),) * 2, ())
+assert engine.way(kind) == "own"
+engine.kernel(kind)(torch.ones(4, 4), torch.ones(4, 4))
+"""
+    text = run_python(code, MKL_VERBOSE="1").stdout
+    assert "MKL_VERBOSE SGEMM" in text, text
+
+
 def test_the_triton_engine_is_right_under_the_interpreter():
     for name in ("triton", "torch"):
         if importlib.util.find_spec(name) is None:

@@ -34,7 +34,7 @@ class Everywhere(TorchEngine):
         super().__init__(device)
         self.name = name
         if name == "openmp":
-            self.threads = None  # whoever asks for OpenMP gets its threads for every kernel
+            self.threads = self.small_runs = None  # whoever asks for OpenMP gets its threads for every kernel
 
     def begin(self) -> None:
         if self.name == "openmp":
@@ -43,13 +43,13 @@ class Everywhere(TorchEngine):
 
 
 class LibraryEngine(TorchEngine):
-    """PyTorch, with a library's kernels for the kinds that it has."""
+    """PyTorch, with a library's kernels for the kinds that it has, of any size."""
 
     base = "pytorch"
 
     def __init__(self, name: str, device: str, own: Callable[[Kind], Kernel | None], start: Callable[[], Any] = int) -> None:
         super().__init__(device)
-        self.name, self.own, self.start = name, own, start
+        self.name, self.own, self.start, self.small_runs = name, own, start, None
 
     def begin(self) -> None:
         self.start()
@@ -67,9 +67,13 @@ def _all_of(kind: Kind, *dtypes: Any) -> bool:
 
 
 class Mkl(TorchEngine):
-    """PyTorch, whose matrix products MKL computes: the kernels are the same, and only the count differs."""
+    """PyTorch, whose matrix products MKL computes, of any size: the kernels are the same, and only the count differs."""
 
     name, base = "mkl", "pytorch"
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.small_runs = None
 
     def begin(self) -> None:
         torch.backends.mkldnn.set_flags(False)
