@@ -26,7 +26,7 @@ SELECT = and not slow
 FAILED = .pytest_cache/failed
 test: $(VENV)/.ready
 	@mkdir -p $(dir $(FAILED)) && rm -f $(FAILED)
-	TEST_FAILURES=$(FAILED) $(MAKE) -k -j4 --output-sync=target --no-print-directory $(LANES) SELECT="$(SELECT)" || \
+	@TEST_FAILURES=$(FAILED) $(MAKE) -k -j4 --output-sync=target --no-print-directory $(LANES) SELECT="$(SELECT)" || \
 	{ cat $(FAILED) 2>/dev/null; exit 1; }
 
 test-processes-1: $(VENV)/.ready

@@ -34,7 +34,26 @@ def asker(lib: Any, device: dict[str, str]) -> Callable[[float], list[float]]:
     return work
 
 
-def trainer(lib: Any, device: dict[str, str], role: str, n: int) -> Callable[[float], list[float]]:
+def recorded(lib: Any, step: Callable[[], Any]) -> Callable[[], Any]:
+    """PyTorch's step as one CUDA graph, which its user has to write."""
+    aside = lib.cuda.Stream()
+    aside.wait_stream(lib.cuda.current_stream())
+    with lib.cuda.stream(aside):
+        for _ in range(3):
+            step()
+    lib.cuda.current_stream().wait_stream(aside)
+    graph = lib.cuda.CUDAGraph()
+    with lib.cuda.graph(graph):
+        loss = step()
+
+    def replay() -> Any:
+        graph.replay()
+        return loss
+
+    return replay
+
+
+def trainer(lib: Any, device: dict[str, str], role: str, n: int, graph: bool) -> Callable[[float], list[float]]:
     """Trains an MLP `n` wide, or the benchmarks' GPT with `n` rows a batch: steps a second."""
     from models import gpt, gpt_step
 
@@ -43,7 +62,7 @@ def trainer(lib: Any, device: dict[str, str], role: str, n: int) -> Callable[[fl
     model = gpt(lib) if role == "gpt" else nn.Sequential(*layers)
     if device:
         model.cuda()
-    optimizer = lib.optim.Adam(model.parameters())
+    optimizer = lib.optim.Adam(model.parameters(), **({"capturable": True} if graph else {}))
     if role == "gpt":
         ids = [lib.randint(0, 65, (n, 256), **device) for _ in range(2)] + [lib.arange(256, **device)]
     else:
@@ -57,6 +76,9 @@ def trainer(lib: Any, device: dict[str, str], role: str, n: int) -> Callable[[fl
         loss.backward()
         optimizer.step()
         return loss
+
+    if graph:
+        step = recorded(lib, step)
 
     def work(seconds: float, least: int = 1) -> list[float]:
         start, steps = time.perf_counter(), 0
@@ -82,7 +104,7 @@ def main() -> None:
 
         device = {"device": "cuda"} if lib.cuda.is_available() else {}
     lib.manual_seed(0)
-    work = asker(lib, device) if role == "ask" else trainer(lib, device, role, int(width))
+    work = asker(lib, device) if role == "ask" else trainer(lib, device, role, int(width), library == "torch-graph")
     print("ready", flush=True)
     for line in sys.stdin:
         print(*work(float(line)), flush=True)
