@@ -129,6 +129,7 @@ def test_workers_that_come_and_go_leave_another_s_descriptors_as_they_were(proce
         counts.append(psutil.Process(stays.pid).num_fds())
 
 
+@pytest.mark.default("GT_AUTO_COMPILE", "GT_WORKER_BATCH_SIZE")  # PyTorch's compiler stays, once it is loaded
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 def test_a_worker_gives_back_the_memory_of_a_client_that_left(processes: Processes, backend: str) -> None:
     _, port = processes.server()

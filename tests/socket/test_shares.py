@@ -57,6 +57,7 @@ print("sum right", flush=True)
 """
 
 
+@pytest.mark.default("GT_WORKER_BATCH_SIZE")  # units are left between two kernels alone
 @pytest.mark.usefixtures("disconnected")
 def test_short_questions_are_answered_inside_of_another_client_s_long_kernels(processes: Processes) -> None:
     _, port = processes.server()
