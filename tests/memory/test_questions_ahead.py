@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import gt
 from gt.client import questions_ahead
 from gt.client.questions_ahead import template
+from gt.client.session import Session
 from gt.errors import RemoteError
 from gt.testing import Cluster, cluster
 from gt.transport.messages import Batch, Mail, Peers
@@ -68,17 +69,23 @@ def test_an_action_is_asked_for_with_its_observation(engine: str, workers: int) 
     assert found[True] == found[False]
 
 
+def noted(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """The messages that a session sends from now on."""
+    sent: list[Batch] = []
+    send = session.link.send
+
+    def note(message: Batch) -> None:
+        sent.append(message)
+        send(message)
+
+    monkeypatch.setattr(session.link, "send", note)
+    return sent
+
+
 def test_one_message_is_sent_for_a_step_and_it_goes_out_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster(1, "numpy") as c, gt.no_grad():
         done, policy, rng, session = counts(c), Policy(), np.random.default_rng(0), c.sessions[0]
-        sent: list[Batch] = []
-        send = session.link.send
-
-        def noted(message: Batch) -> None:
-            sent.append(message)
-            send(message)
-
-        monkeypatch.setattr(session.link, "send", noted)
+        sent = noted(session, monkeypatch)
         for _ in range(20):
             del sent[:]
             policy(array(rng, 1, 4))[0].argmax(-1).item()
@@ -302,14 +309,7 @@ def test_a_question_after_pauses_is_sent_with_its_first_op(engine: str, workers:
 def test_one_message_goes_out_with_the_first_op_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster(1, "numpy") as c:
         done, w, session = pauses(c), gt.full((2, 2), 0.5), c.sessions[0]
-        sent: list[Batch] = []
-        send = session.link.send
-
-        def noted(message: Batch) -> None:
-            sent.append(message)
-            send(message)
-
-        monkeypatch.setattr(session.link, "send", noted)
+        sent = noted(session, monkeypatch)
         for _ in range(40):
             del sent[:]
             assert (w @ w).sum().item() == 2.0

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+
 from processes import Processes
 
-SCRIPT = """
+from tests.memory.interrupting import interrupted_at
+
+BEGIN = f"""
 import signal, sys, gt
 from gt.client.default import session
+from collections.abc import Callable
+from typing import Any
 
-def interrupted_at(point, work):
-    '''Call `work` with Ctrl-C at the n-th start of a function or end of one in C; returns whether there were so many.'''
-    seen = 0
-    def look(frame, event, argument):
-        nonlocal seen
-        if event in ('call', 'c_return') and '/gt/' in frame.f_code.co_filename:
-            seen += 1
-            if seen == point:
-                sys.setprofile(None)
-                signal.raise_signal(signal.SIGINT)
-    sys.setprofile(look)
-    try:
-        work()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.setprofile(None)
-    return seen >= point
-
+{inspect.getsource(interrupted_at)}
+"""
+SCRIPT = """
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
 gt.connect(sys.argv[1])
 x = gt.ones(2)
@@ -61,7 +51,7 @@ print('answers', point)
 def test_a_read_may_be_interrupted_anywhere(processes: Processes) -> None:
     _, port = processes.server()
     processes.worker(port)
-    script = processes.script(SCRIPT, f"localhost:{port}")
+    script = processes.script(BEGIN + SCRIPT, f"localhost:{port}")
     assert script.ended() == 0, script.err
     _, points, _, answers = script.out.split()
     assert int(points) > 50 < int(answers)
