@@ -28,7 +28,7 @@ from gt.client.reports import ClientReports
 from gt.client.steps_ahead import StepsAhead
 from gt.client.tracer import MARK, Tracer
 from gt.client.user_lines import RING, short_line, warn
-from gt.client.window import FlowWindow
+from gt.client.window import FlowWindow, wait_for_bytes, wait_for_room
 from gt.config import Config
 from gt.program.code import encoded, number_of
 from gt.program.foreach import spelled_out
@@ -40,7 +40,6 @@ from gt.transport.receiving import Pause, Pauses
 
 LONGEST = 1 << 14  # most instructions of a message
 LARGE = 1 << 20  # bytes of a load from which it is sent at once
-BYTES = 16 << 20  # loaded bytes after which a batch is sent, so that copying in and out overlap for large tensors
 
 
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
@@ -93,7 +92,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             raise errors.SessionLost(self.lost or "the session this tensor belongs to is closed")
         if self.limit == 1:
             self.limit = self.lengths.most
-            self.asks.begin(self) if self.asks is not None else None
+            if self.asks is not None:
+                self.asks.begin(self)
             self.link.wake()
         if self.tracer is not None and self.tracer.early.waits() and self.tracer.early.look(self):
             self._flush((), False, False)
@@ -119,7 +119,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def make_room(self) -> None:
         """Wait while too many instructions are in flight."""
-        self._await(self.window.full)
+        wait_for_room(self, self.window.full)
 
     def paused(self) -> None:
         """The wake-up timer fired: if the user's threads have issued no instruction since the last time, send the buffered
@@ -186,7 +186,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                     return
                 batch = asked
             self._send(batch, gets, final)
-            asks.sent(issued, batch, gets, self) if asks is not None else None
+            if asks is not None:
+                asks.sent(issued, batch, gets, self)
             if step is not None and steps.learn(step, gets):
                 self._send(*steps.send(steps.count()), False)
 
@@ -206,8 +207,10 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             forget = kinds.forget() if final and kinds.grown else 0
             if forget and tracer is not None:
                 tracer.reset()
-                self.steps.reset() if self.steps is not None else None
-                self.asks.clear() if self.asks is not None else None
+                if self.steps is not None:
+                    self.steps.reset()
+                if self.asks is not None:
+                    self.asks.clear()
             if fresh or traces or drops or forget:
                 window.costs.learn(kinds.meaning, fresh, traces, drops, forget)
             for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
@@ -222,30 +225,6 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             reports = self.reports
             send = self.link.send if reports is None or self.serial & reports.mask else reports.send_batch
             send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
-
-    def _await(self, crowded: Callable[[], bool]) -> None:
-        """Wait for acknowledgements until the flow-control window has room."""
-        while crowded() and not self.lost and not self.closed:
-            self.window.waits += 1
-            reply = self.reply()
-            with self.window.lock:
-                if not crowded():
-                    self.replies.pop(reply.ticket, None)
-                    break
-                self.window.waiting = reply
-            self.link.wait(reply, None)
-        if self.buffered():
-            self.link.wake()  # the timer is not set again while a thread waits
-
-    def _await_bytes(self, nbytes: int) -> None:
-        """Wait until this many more bytes may be in flight."""
-        if self._crowded(nbytes):
-            self.flush(wait=False)
-            self._await(lambda: bool(self.window.asked) and self._crowded(nbytes))
-
-    def _crowded(self, nbytes: int) -> bool:
-        under_way = self.link.outstanding() + (sum(map(len, self.uploads.values())) if self.uploads else 0)
-        return under_way + nbytes > max(BYTES, 2 * nbytes)
 
     # Reading
 
@@ -338,7 +317,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         """Load an array, whose bytes are sent outside the stream, and return its id; `number` is that of the load's kind."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         id, shares = self.next_id(), self.link.shares  # which waits for the first worker: not under the lock
-        self._await_bytes(data.nbytes)
+        wait_for_bytes(self, data.nbytes)
         began = self.reports.clock() if self.reports is not None else 0.0
         with self.lock:  # no batch may be sent between placing the bytes and issuing their load
             if shares:
@@ -347,7 +326,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 self.uploads[id] = data.tobytes()
                 place = (-1, 0, 0)
             self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # a trace cannot repeat a place in memory
-            self.reports.loaded(began, data) if self.reports is not None else None
+            if self.reports is not None:
+                self.reports.loaded(began, data)
             if self.asks is not None and (asked := self.asks.loaded(self)) is not None:
                 self._send(*asked, False)
                 return id
@@ -382,7 +362,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def close(self) -> None:
         if not self.closed:
-            self.reports.end() if self.reports is not None else None
+            if self.reports is not None:
+                self.reports.end()
             self.closed = self.ended = True
             self.limit, self.emit, self.user = 0, _nothing, None  # every further op calls `due`, which raises
             self.link.close()

@@ -4,7 +4,7 @@ Seconds are estimated from the kinds of instructions (gt/ops/estimate.py) and co
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -17,6 +17,7 @@ from gt.transport.messages import KindDef
 
 WINDOW = 1 << 14  # most instructions in flight
 SECONDS = 1.0  # most device seconds in flight
+BYTES = 16 << 20  # most loaded bytes in flight, or as many as two arrays of the size to load
 HEAVY = 1e-4  # estimated seconds from which an instruction's time counts; faster ones count as instructions alone
 
 
@@ -113,3 +114,31 @@ class FlowWindow:
             waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.settle()
+
+
+def wait_for_room(session: Any, crowded: Callable[[], bool]) -> None:
+    """Wait for acknowledgements until the flow-control window has room."""
+    window = session.window
+    while crowded() and not session.lost and not session.closed:
+        window.waits += 1
+        reply = session.reply()
+        with window.lock:
+            if not crowded():
+                session.replies.pop(reply.ticket, None)
+                break
+            window.waiting = reply
+        session.link.wait(reply, None)
+    if session.buffered():
+        session.link.wake()  # the timer is not set again while a thread waits
+
+
+def wait_for_bytes(session: Any, nbytes: int) -> None:
+    """Wait until this many more bytes may be in flight."""
+
+    def crowded() -> bool:
+        under_way = session.link.outstanding() + (sum(map(len, session.uploads.values())) if session.uploads else 0)
+        return bool(under_way + nbytes > max(BYTES, 2 * nbytes))
+
+    if crowded():
+        session.flush(wait=False)
+        wait_for_room(session, lambda: bool(session.window.asked) and crowded())

@@ -71,7 +71,8 @@ def copy_of(fd: int) -> Iterator[socket.socket]:
     try:
         made = socket.socket(fileno=copy)
     except OSError:
-        os.close(copy) if copy != fd else None
+        if copy != fd:
+            os.close(copy)
         raise
     try:
         yield made

@@ -12,6 +12,7 @@ import gt
 from gt.client.early import HELD
 from gt.client.replies import Reply
 from gt.client.session import Session
+from gt.client.window import wait_for_room
 from gt.transport.messages import Batch
 from gt.transport.receiving import LOOK, PATIENCE
 
@@ -63,7 +64,7 @@ def test_a_thread_that_waits_for_room_is_no_pause(wire: Wire) -> None:
     assert len(wire.sent) == sent and session.tracer.pieces, "the workers have more work than they may"
     assert wire.wakes == wakes, "nobody looks again and again meanwhile"
     session.window.waiting = None
-    session._await(lambda: False)  # the wait is over
+    wait_for_room(session, lambda: False)  # the wait is over
     assert wire.wakes == wakes + 1 and x.shape == (4,)
 
 
