@@ -7,7 +7,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -39,6 +39,9 @@ class NoQueue:
         return False
 
     def forget(self, client: str) -> None: ...
+    def on_other_thread(self, work: Callable[[], None]) -> None:
+        work()
+
     def introduce(self, came: Any) -> None: ...
     def stats(self) -> dict[str, Any]:
         return {}
