@@ -26,6 +26,8 @@ def compiling(replay: bool = True) -> Iterator[Cluster]:
         c.lines = []  # type: ignore[attr-defined]
         c.workers[0].engine.clock = time.perf_counter
         c.workers[0].say = c.lines.append  # type: ignore[attr-defined]
+        if HERE.scope.session.steps is not None:
+            HERE.scope.session.steps.on = False  # the programs of several steps at once would be compiled, too
         if not replay:
             HERE.scope.session.tracer = None
         yield c
