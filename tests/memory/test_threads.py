@@ -80,7 +80,7 @@ def test_an_update_has_the_same_bits_on_one_thread_and_on_all(update: str, dtype
     assert all(torch.equal(a, b) for one, other in zip(*found, strict=True) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.default("GT_AUTO_COMPILE")  # the compiler traces kernels in a thread of its own
+@pytest.mark.default("GT_AUTO_COMPILE", "GT_WORKER_BATCH_SIZE")  # the compiler traces kernels in a thread of its own
 def test_instructions_run_so_on_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[int, set[int]] = {}
     plain = TorchEngine.plain
