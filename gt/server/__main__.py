@@ -22,8 +22,8 @@ from gt.errors import ConfigError, ConnectionFailed, GTError
 from gt.launch import Children, end_when_told, ending, follow_parent
 from gt.lazy_import import LazyImport
 from gt.server.users import UsersFile, read
-from gt.transport.addresses import LOOPBACK, free_port, ipc_address, outward_address, own_folder, with_port
-from gt.transport.auth import SHORTEST, Keys, admit_users, make_worker_key
+from gt.transport.addresses import LOOPBACK, WORKER_KEY, free_port, ipc_address, outward_address, own_folder, with_port
+from gt.transport.auth import SHORTEST, Keys, admit_users, make_worker_key, remove_worker_key
 from gt.transport.debug_output import show
 from gt.watch.log_file import LogThread, open_log
 
@@ -162,6 +162,8 @@ def open_server(args: argparse.Namespace, tell: Callable[[str], None] | None, lo
     try:
         if args.pool:
             join_pool(args)
+        if not args.auto:
+            remove_worker_key(args.port)
         named = users_file(args)
         at, known, users = addresses(args), named.keys if named else keys(args), named.known() if named else Users()
         admit_users(users.public)
@@ -176,7 +178,7 @@ def open_server(args: argparse.Namespace, tell: Callable[[str], None] | None, lo
     if tell:
         tell(f"listening at {', '.join(at)}")
         if known.user and not args.worker_key:
-            tell(f"workers of other hosts or users need GT_WORKER_KEY, which is in {own_folder()}/{args.port}.worker-key")
+            tell(f"workers of other hosts or users need GT_WORKER_KEY, which is in {own_folder()}/{args.port}{WORKER_KEY}")
     server.expect(args.expect or args.workers)
     if args.pool:
         announce(args)

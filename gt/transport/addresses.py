@@ -18,6 +18,7 @@ from gt.transport.channels import process_of
 
 LONGEST = 72  # bytes of a folder's name, so that the name of a socket in it is within the kernel's limit
 STALE = 60.0  # seconds after which a socket that nobody listens at is taken for left behind by a process that was killed
+WORKER_KEY = ".worker-key"  # the end of the name of the file with a server's workers' key, after its port
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 LOCAL = ("127.", "::1", "::ffff:127.")  # how addresses of connections within a host begin
 
@@ -167,14 +168,16 @@ def _leads_to(fd: int, names: set[str], ports: set[int]) -> bool:
 
 
 def sweep() -> None:
-    """Remove sockets that killed processes of this user have left behind."""
+    """Remove sockets and workers' keys that killed processes of this user have left behind."""
     folder = own_folder()
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
-            if entry.name.endswith(".store") and not os.path.exists(f"{folder}/{entry.name.partition('.')[0]}"):
+            owner = f"{folder}/{entry.name.partition('.')[0]}"  # the socket of the process that made this file
+            if entry.name.endswith(".store") and not os.path.exists(owner):
                 os.unlink(entry.path)  # the meeting point of a group whose first worker has ended
             found = entry.stat(follow_symlinks=False)
-            if stat.S_ISSOCK(found.st_mode) and time.time() - found.st_mtime > STALE and not _alive(entry.path):
+            listener = entry.path if stat.S_ISSOCK(found.st_mode) else owner if entry.name.endswith(WORKER_KEY) else ""
+            if listener and time.time() - found.st_mtime > STALE and not _alive(listener):
                 os.unlink(entry.path)
 
 

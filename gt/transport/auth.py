@@ -26,7 +26,17 @@ from zmq.utils import z85
 
 from gt import environment
 from gt.errors import ConnectionFailed
-from gt.transport.addresses import NAMES, family, host_and_port, in_folders, listens, own_folder, sweep
+from gt.transport.addresses import (
+    NAMES,
+    WORKER_KEY,
+    family,
+    host_and_port,
+    in_folders,
+    listens,
+    local_address,
+    own_folder,
+    sweep,
+)
 from gt.transport.sockets import notice_silence
 
 SHORTEST = 16  # fewest characters of a key
@@ -85,9 +95,19 @@ class Keys(NamedTuple):
 NO_KEYS = Keys()
 
 
+def remove_worker_key(port: int) -> None:
+    """Before a server listens at this port: remove the workers' key of a killed server there, which would mislead workers.
+    Raises OSError if one of this user's servers listens at the port, so that it keeps its key."""
+    if taken := local_address(str(port)):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), taken)
+    for path in in_folders(f"{port}{WORKER_KEY}"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
 def make_worker_key(port: int) -> str:
     """A workers' key for the server at this port, if the administrator set none. It is stored for this user's workers."""
-    key, path = secrets.token_hex(16), f"{own_folder()}/{port}.worker-key"
+    key, path = secrets.token_hex(16), f"{own_folder()}/{port}{WORKER_KEY}"
     part = f"{path}.{os.getpid()}"
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(key)
@@ -98,7 +118,7 @@ def make_worker_key(port: int) -> str:
 
 def kept_worker_key(port: int) -> str:
     """The stored workers' key of this user's server at this port of this host; "" if there is none."""
-    for path in in_folders(f"{port}.worker-key"):
+    for path in in_folders(f"{port}{WORKER_KEY}"):
         with contextlib.suppress(OSError), open(path) as file:
             return file.read()
     return ""

@@ -209,6 +209,22 @@ def test_a_worker_of_the_server_s_user_finds_the_key_that_the_server_made_up(pro
     assert server.ended() == 0 and not os.path.exists(path[1])
 
 
+def test_a_workers_key_of_a_killed_server_misleads_no_worker(processes: Processes) -> None:
+    first, port = processes.server("--key", KEY)
+    first.kill()
+    first.ended()
+    processes.server("--key", KEY, "--worker-key", WORKERS, port=port)
+    worker = processes.start("-m", "gt.worker", "-p", str(port), "--backend", "numpy", "--key", KEY, GT_WORKER_KEY="")
+    assert worker.ended() == 1 and "a worker needs the workers' (GT_WORKER_KEY)" in worker.err
+
+
+def test_a_server_keeps_its_workers_key_when_another_wants_its_port(processes: Processes) -> None:
+    _, port = processes.server("--key", KEY)
+    second = processes.start("-m", "gt.server", "--key", KEY, "-p", str(port))
+    assert second.ended() == 1 and "Address already in use" in second.err and "Traceback" not in second.err
+    processes.worker(port, "--key", KEY)
+
+
 def test_who_is_no_worker_cannot_speak_as_one_to_a_worker(processes: Processes, disconnected: None) -> None:
     """Not even with a worker's own token."""
     from gt.client.default import session

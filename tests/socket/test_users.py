@@ -111,16 +111,18 @@ def test_sockets_go_with_their_processes_and_those_of_killed_ones_are_removed(pr
     assert os.listdir(folder / "gt") == []
 
 
-def test_sockets_of_killed_servers_and_workers_are_swept(processes: Processes, folder: Path) -> None:
-    server, port = processes.server(XDG_RUNTIME_DIR=str(folder))
-    worker = processes.worker(port, XDG_RUNTIME_DIR=str(folder))
+def test_sockets_and_keys_of_killed_servers_and_workers_are_swept(processes: Processes, folder: Path) -> None:
+    key = "the key of these users"
+    server, port = processes.server("--key", key, XDG_RUNTIME_DIR=str(folder))
+    worker = processes.worker(port, "--key", key, XDG_RUNTIME_DIR=str(folder))
+    for name in os.listdir(folder / "gt"):
+        os.utime(folder / "gt" / name, (0, 0))
+    addresses.sweep()
+    assert len(os.listdir(folder / "gt")) == 5
     server.kill()
     worker.kill()
     server.ended(), worker.ended()
-    left = os.listdir(folder / "gt")
-    assert str(port) in left
-    for name in left:
-        os.utime(folder / "gt" / name, (0, 0))
+    assert {str(port), f"{port}.worker-key"} <= set(os.listdir(folder / "gt"))
     addresses.sweep()
     assert os.listdir(folder / "gt") == []
 
