@@ -52,7 +52,7 @@ class Loop:
 
     def numbers(self, batch: list[Encoded], gets: Sequence[Get]) -> Numbers | None:
         """The numbers of a step of these instructions; None if it is another step."""
-        return numbers_of(self.form, batch, gets) if [get[2] for get in gets] == self.specs else None
+        return numbers_of(self.form, batch, [get[1] for get in gets]) if [get[2] for get in gets] == self.specs else None
 
     def fits(self, numbers: Numbers) -> bool:
         """Whether a step takes from the steps before it as all others do: the step before it may have been another one."""
@@ -83,10 +83,10 @@ class Loop:
         return encoded(several.program.number, made, [*given, *holes])
 
 
-def numbers_of(form: TraceForm, batch: list[Encoded], gets: Sequence[Get]) -> Numbers | None:
-    """The numbers of a step of this form."""
+def numbers_of(form: TraceForm, batch: list[Encoded], reads: Sequence[int]) -> Numbers | None:
+    """The numbers of a step of this form that reads these ids."""
     found = form.call(batch)
-    return None if found is None else (*arguments(found[0]), *found[1], *[get[1] for get in gets])
+    return None if found is None else (*arguments(found[0]), *found[1], *reads)
 
 
 def learned(tracer: Tracer, samples: Sequence[tuple[list[Encoded], Sequence[Get]]]) -> Loop | None:
@@ -101,7 +101,7 @@ def learned(tracer: Tracer, samples: Sequence[tuple[list[Encoded], Sequence[Get]
     if trace is None or tracer.compiled:
         return None
     form = TraceForm(trace, batch, kinds)
-    steps = [numbers_of(form, code, each) for code, each in samples]
+    steps = [numbers_of(form, code, [get[1] for get in each]) for code, each in samples]
     growth = _growth(steps)
     if growth is None or steps[-1] is None:
         return None

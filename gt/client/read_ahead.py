@@ -47,14 +47,18 @@ class ReadAhead:
         reply = None
         try:
             with UNINTERRUPTED:
-                reply, gets = self.read(session, id, spec)
-                gets = (*gets, *more) if more else gets
-                if gets and not session.lost and not session.closed:
-                    session.flush(gets, wait=False)
-                    self.written = session.written
-                    if session.steps is not None and reply.ticket in session.steps.answers:
-                        session.replies.pop(reply.ticket, None)
-                        reply = session.steps.answers.pop(reply.ticket)
+                steps = session.steps
+                if steps is not None and steps.sent and not more and (reply := steps.answer(session, id, spec)) is not None:
+                    gets: tuple[Get, ...] = ((reply.ticket, id, ()),)  # in a request that was sent ahead
+                else:
+                    reply, gets = self.read(session, id, spec)
+                    gets = (*gets, *more) if more else gets
+                    if gets and not session.lost and not session.closed:
+                        session.flush(gets, wait=False)
+                        self.written = session.written
+                        if steps is not None and reply.ticket in steps.answers:
+                            session.replies.pop(reply.ticket, None)
+                            reply = session.reply(steps.answers.pop(reply.ticket))
             if gets and session.window.full():
                 session.make_room()
             return reply, gets
@@ -83,6 +87,10 @@ class ReadAhead:
             for other in sent.values():
                 session.replies.ahead.pop(other.ticket, None)
         return reply, tuple(gets)
+
+    def alone(self, session: Any, id: int, spec: Spec) -> None:
+        """The first read since an instruction was answered without a request."""
+        self.last, self.position, self.written = (id, spec), 0, session.written
 
     def _ask_ahead(self, session: Any, sent: dict[int, Reply], id: int, spec: Spec, gets: list[Get]) -> None:
         """Add the reads that will follow to the request, unless they were `sent` with a question."""

@@ -157,13 +157,17 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if len(self.code) >= self.limit:
             self.due()
 
+    def leave(self, count: int) -> None:
+        """So many instructions leave the buffer."""
+        self.limit, self.user = 1, None
+        self.written += count
+        del self.code[:count]
+
     def _flush(self, gets: tuple[Any, ...], final: bool, mark: bool) -> None:
         with UNINTERRUPTED, self.lock:
             n = len(self.code)
-            self.limit, self.user = 1, None
-            self.written += n
             batch = self.code[:n]
-            del self.code[:n]
+            self.leave(n)
             if (tracer := self.tracer) is None or (steps := self.steps) is None:
                 self._send(batch, gets, final)
                 return

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gt import environment
-from gt.client.loops import SURE, Loop, Numbers, learned
+from gt.client.loops import SURE, Loop, Numbers, learned, numbers_of
 from gt.client.read_ahead import Get, ReadAhead
 from gt.client.replies import Replies, Reply
 from gt.client.tracer import Tracer
+from gt.ops.table import spec_out
 from gt.program.code import Encoded, frees_of, number_of, same_bits
 from gt.program.unroll import unrolled
+from gt.spec import Spec
 
 SAMPLES = 3  # consecutive steps of the same kinds from which a loop is learned
 TRIES = 4  # times that is tried
@@ -137,20 +139,42 @@ class StepsAhead:
 
     def reach(self, batch: list[Encoded], gets: Sequence[Get]) -> bool:
         """Python has issued these instructions and reads. Returns whether they are the next step that was sent."""
-        loop = self.loop
-        if loop is None or not self.sent or tuple(map(number_of, batch)) != self.key or not self._expected(gets):
+        if self.loop is None or not self.sent or [get[2] for get in gets] != self.loop.specs or not self._expected(gets):
             return False
-        numbers, replies = self.sent[0]
-        issued = loop.numbers(batch, gets)
+        replies = self.sent[0][1]
+        if not self._is_next(batch, *[get[1] for get in gets]):
+            return False
+        self.answers[gets[0][0]] = replies[0]
+        for get, reply in zip(gets[1:], replies[1:]):
+            self.guessed.replace(get[1], reply)
+            self.replies.ahead.pop(get[0], None)
+        return True
+
+    def answer(self, session: Any, id: int, spec: Spec) -> Reply | None:
+        """The reply to a read, if Python has issued the next step that was sent, and reads its only value: `reach` without the
+        request that would not be sent."""
+        with session.lock:
+            if self.loop is None or not self.sent or self.guessed.asked:
+                return None
+            (reply, *more), batch = self.sent[0][1], session.code[:]
+            if more or reply.wanted != (id, spec_out(spec)) or not self._is_next(batch, id):
+                return None
+            session.leave(len(batch))
+            self.guessed.alone(session, id, spec)
+            if count := self.count():
+                session._send(*self.send(count), False)
+            return session.reply(reply)
+
+    def _is_next(self, batch: list[Encoded], *reads: int) -> bool:
+        """Whether these instructions and reads are the next step that was sent. If so, Python has reached it."""
+        loop, (numbers, replies) = self.loop, self.sent[0]
+        assert loop is not None
+        issued = numbers_of(loop.form, batch, reads) if tuple(map(number_of, batch)) == self.key else None
         if issued is None or not same_bits(issued, numbers):
             return False
         self._release()
         self.sent.popleft()
         self.replies.promote(replies[0])
-        self.answers[gets[0][0]] = replies[0]
-        for get, reply in zip(gets[1:], replies[1:]):
-            self.guessed.replace(get[1], reply)
-            self.replies.ahead.pop(get[0], None)
         self.reached = (batch, numbers, replies[0])
         self.done += 1
         self.counts["right"] += 1

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
+from gt.client.replies import Reply
 from gt.client.steps_ahead import StepsAhead
 from gt.testing import Cluster, cluster
 from tests.memory.test_early import body
@@ -84,6 +85,36 @@ def test_a_step_that_was_sent_ahead_sends_nothing() -> None:
         link.send = lambda message: (sent.append(message), send(message))  # type: ignore[method-assign, assignment]
         power(200)
         assert steps.counts["right"] > 180 and len(sent) < 60  # of 16 steps each, once they are known
+
+
+def test_a_step_that_was_sent_ahead_makes_no_request() -> None:
+    with sending_ahead() as (c, steps):
+        replies, made = c.sessions[0].replies, []
+        new = replies.new
+        replies.new = lambda: (made.append(1), new())[1]  # type: ignore[method-assign]
+        power(200, whole=False)
+        assert len(made) + steps.counts["right"] == 200 and steps.counts["right"] > 180
+
+
+def test_a_dispatcher_that_is_lost_while_steps_are_ahead_is_an_error() -> None:
+    with sending_ahead() as (c, steps):
+        session = c.sessions[0]
+        matrix, v = gt.tensor(np.eye(6, dtype="f4")), gt.ones(6)
+
+        def step(v: gt.Tensor) -> gt.Tensor:
+            w = matrix @ v
+            gt.linalg.vector_norm(w).item()
+            return w
+
+        for _ in range(40):
+            v = step(v)
+        unanswered = Reply(1)
+        unanswered.wanted = steps.sent[0][1][0].wanted
+        steps.sent[0] = (steps.sent[0][0], [unanswered])
+        session.replies.ahead[1] = unanswered
+        session.lose("the dispatcher went away")
+        with pytest.raises(gt.errors.SessionLost, match="went away"):
+            step(v)
 
 
 def test_a_loop_that_stops_frees_the_steps_that_do_not_come() -> None:
