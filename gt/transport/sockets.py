@@ -19,6 +19,7 @@ from gt.transport.addresses import host_and_port, nobody, on_this_host
 from gt.transport.messages import Bye, Welcome, decode
 
 PART = 32 << 20  # most bytes of a frame: a listener may have to buffer one of an unauthenticated peer
+LAST_WORD = 100  # milliseconds for the last messages of a socket that is closed, between processes of one host
 # Flags of a part with successors, and of the last. (An enum's `|` takes as long as a send.)
 FIRST, LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 

@@ -8,7 +8,6 @@ import secrets
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,21 +16,19 @@ import zmq
 
 from gt.errors import ProtocolError
 from gt.transport import lanes
-from gt.transport.addresses import check_host, close_connections, host_name, nearest
+from gt.transport.addresses import check_host, close_connections, host_name
 from gt.transport.auth import Keys, reach
-from gt.transport.client_memory import ClientMemory
 from gt.transport.debug_output import See
 from gt.transport.events import Seen
 from gt.transport.interrupts import UNINTERRUPTED
-from gt.transport.lane_tables import ClientLanes
 from gt.transport.lanes import Lane
-from gt.transport.messages import ANSWERS, VERSION, Attach, Attached, Bye, Hello, Mail, Peers, Release, decode, encode
+from gt.transport.messages import ANSWERS, VERSION, Attached, Bye, Hello, Mail, Peers, Release, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.receiving import TAKEN, TURN_LEFT, Background, Receiving
-from gt.transport.sockets import Ends, greet, how_it_ended, open_socket, parts, welcomed
+from gt.transport.sockets import LAST_WORD, Ends, greet, how_it_ended, open_socket, welcomed
 from gt.transport.wake import ImmediateTimer, NoWaker, Waker, WakeTimer
+from gt.transport.worker_sockets import WorkerSockets
 
-ANSWER = 1.0  # seconds for workers to answer whether they share memory
 WATCH = 2  # milliseconds between looks at the buffer while readers receive; without a reader, the link's thread receives
 HANDOVER = 0.002  # seconds that a reader waits for the link's thread to give it the turn
 
@@ -55,21 +52,13 @@ class ZmqLink:
         self.wake_timer: WakeTimer | ImmediateTimer | NoWaker = WakeTimer() if sys.platform == "linux" else ImmediateTimer()
         self.receiving = Receiving()
         self.session: Any = None
-        self.workers: tuple[Any, ...] = ()  # from the dispatcher's last message
-        self.data: dict[str, zmq.Socket[Any]] = {}  # by worker's name
-        self.polled: dict[zmq.Socket[Any], str] = {}  # sockets that are received from, and their peers
-        self.indices: dict[int, str] = {}
         self.how_it_ended: Callable[[], str] = str  # the reason, where this process has started the dispatcher's
-        self.slow: set[str] = set()  # workers that have not answered in time whether they share memory
-        self.sharing: dict[str, bool] = {}
-        self.memory = ClientMemory()
-        self.put, self.sealed, self.executed = self.memory.put, self.memory.sealed, self.memory.executed
         self.lane: Lane | None = None  # sends to the dispatcher, where it is of this host and user
-        self.attached = threading.Condition()
-        self.posts: deque[tuple[str, Any, tuple[Any, ...]]] = deque()  # for workers, sent by the receiving thread
-        self.ends, self.moved = Ends(self.inbox), False  # `moved`: the set of workers changed
+        self.ends = Ends(self.inbox)
         self.sources = Sources(self.wake_timer.fd, keeps_core=priority == "interactive")
-        self.lanes = ClientLanes(self.sources)
+        self.workers = WorkerSockets(self.name, self.keys, self.sources, self._drain_lane)
+        self.lanes, self.posts, self.memory = self.workers.lanes, self.workers.posts, self.workers.memory
+        self.put, self.sealed, self.executed = self.memory.put, self.memory.sealed, self.memory.executed
         for source in (self.inbox, self.ends.socket, self.waker.fd):
             self.sources.add(source)
         self.lane, token = lanes.connect(address)
@@ -96,7 +85,7 @@ class ZmqLink:
 
     def start(self, session: Any) -> None:
         self.session = session
-        self._meet(self.welcome.workers)
+        self.workers.meet(self.welcome.workers)
         self.thread = threading.Thread(target=self._receive, name="gt-link", daemon=True)
         self.thread.start()
 
@@ -125,21 +114,25 @@ class ZmqLink:
         self.sources.used(self.inbox)
 
     def send_to(self, worker: int, message: Any, frames: tuple[Any, ...] = ()) -> None:
-        self._leave(self.indices.get(worker, ""), message, frames)
+        self._leave(self.workers.names.get(worker, ""), message, frames)
 
     def _leave(self, worker: str, message: Any, frames: tuple[Any, ...] = ()) -> None:
         self.posts.append((worker, message, frames))
         self.waker.wake()
-        self.hand.wake() if self.receiving.free else None
+        if self.receiving.free:
+            self.hand.wake()
 
     def wake(self) -> None:
-        self.wake_timer.set() if self.receiving.buffer_written() else None
+        if self.receiving.buffer_written():
+            self.wake_timer.set()
 
     def let_sleep(self) -> None:
-        self.wake_timer.off() if self.receiving.batch_sent() else None
+        if self.receiving.batch_sent():
+            self.wake_timer.off()
 
     def wait(self, reply: Any, timeout: float | None) -> None:
-        self.receiving.reader_came() if reply.done else None  # one more reader, though it need not receive
+        if reply.done:
+            self.receiving.reader_came()  # one more reader, though it need not receive
         end = None if timeout is None else time.monotonic() + timeout
         taken: list[bool] = []
         try:
@@ -169,20 +162,10 @@ class ZmqLink:
     @property
     def shares(self) -> bool:
         """Whether all workers share memory with this process. Waits for a first worker, and once a moment for each."""
-        if not self.data or self.data.keys() != self.sharing.keys():
-            self._await_answers()
-        return self._met() and all(self.sharing.values())
+        return self.workers.shares(self._ended)
 
-    def _await_answers(self) -> None:
-        silent = self.data.keys() - self.sharing.keys()
-        if not self.data or not silent <= self.slow:
-            with self.attached:
-                self.attached.wait_for(lambda: self.receiving.closed or self.session.lost or self.data, 60)
-                self.attached.wait_for(lambda: self.receiving.closed or self.session.lost or self._met(), ANSWER)
-            self.slow = self.data.keys() - self.sharing.keys()
-
-    def _met(self) -> bool:
-        return bool(self.data) and len(self.sharing) == len(self.data)
+    def _ended(self) -> object:
+        return self.receiving.closed or self.session.lost
 
     def outstanding(self) -> int:
         return self.memory.pool.outstanding()
@@ -193,8 +176,7 @@ class ZmqLink:
     def give_up(self, why: str) -> None:
         """The connection has ended: every waiting read raises."""
         self.session.lose(why)
-        with self.attached:
-            self.attached.notify_all()
+        self.workers.wake()
 
     # Receiving
 
@@ -238,9 +220,9 @@ class ZmqLink:
 
     def _take_in(self, timeout: int | None, timed: bool = False) -> None:
         """Wait for messages and handle them; `timed`: also wait for the wake_timer. Only the holder of the turn calls this."""
-        if self.moved:
+        if self.workers.moved:
             with UNINTERRUPTED:
-                self._follow()
+                self.workers.follow()
         ready = self.sources.wait(timeout, timed)
         with UNINTERRUPTED:
             self._take(ready)
@@ -249,8 +231,8 @@ class ZmqLink:
         for source in ready:
             if source in self.lanes.workers:
                 self._drain_lane(source)
-            elif source in self.polled:
-                self._drain(source, self.polled[source])
+            elif source in self.workers.polled:
+                self._drain(source, self.workers.polled[source])
             elif source is self.inbox:
                 self._drain(source, "")
             elif source == self.waker.fd:
@@ -261,22 +243,11 @@ class ZmqLink:
                 self.give_up(self.how_it_ended() or f"the dispatcher at {self.address} {how_it_ended(self.address)}")
                 self.sources.remove(self.ends.socket)
         if self.posts:
-            self._post()
+            self.workers.post()
 
     def _pause(self) -> None:
         self.wake_timer.clear()
         self.session.paused()
-
-    def _follow(self) -> None:
-        """Poll the sockets of the current workers."""
-        self.moved = False
-        now = {socket: name for name, socket in self.data.items()}
-        for socket in self.polled.keys() - now.keys():
-            self.sources.remove(socket)
-            socket.close(0)
-        for socket in now.keys() - self.polled.keys():
-            self.sources.add(socket)
-        self.polled = now
 
     def _drain(self, socket: zmq.Socket[Any], name: str) -> None:
         for _ in range(64):
@@ -307,58 +278,19 @@ class ZmqLink:
             self.see("<-", message)
         match message:
             case Attached(_, shares):
-                with self.attached:
-                    self.sharing[name] = shares
-                    self.attached.notify_all()
+                with self.workers.changed:
+                    self.workers.sharing[name] = shares
+                    self.workers.changed.notify_all()
             case Peers(workers):
-                with self.attached:
-                    self._meet(workers)
-                    self.attached.notify_all()
+                with self.workers.changed:
+                    self.workers.meet(workers)
+                    self.workers.changed.notify_all()
                 self.session.handle(Mail(name, message))
             case Bye(why):
                 self.session.lose(f"the dispatcher {why}")
             case _:
                 self.session.handle(Mail(name, message, frames))
                 self.receiving.received(type(message) in ANSWERS and not self.session.replies.awaited())
-
-    def _meet(self, workers: tuple[Any, ...]) -> None:
-        """Connect to new workers, and disconnect from lost ones."""
-        self.moved, self.workers = True, workers
-        names = {w.name for w in workers}
-        for gone in self.data.keys() - names:
-            self.sharing.pop(gone, None)
-            self._part(gone)
-            socket = self.data.pop(gone)
-            if socket not in self.polled:  # `_follow` closes the others
-                socket.close(0)
-        self.indices = {w.index: w.name for w in workers}
-        for worker in workers:
-            if worker.name in self.data:
-                continue
-            socket, address = open_socket(zmq.DEALER, self.name.encode()), nearest(worker.address, worker.remote)
-            try:
-                reach(socket, address, self.keys)
-            except zmq.ZMQError:  # an address of a kind that this host does not have; tensors there cannot be read from here
-                socket.close(0)
-                continue
-            lane = self.lanes.connect(worker.name, address)
-            socket.send(encode(Attach(self.name, self.memory.share(worker.name, address), lane)))
-            self.data[worker.name] = socket
-
-    def _part(self, worker: str) -> None:
-        """A worker has ended: handle its last messages."""
-        self.memory.part(worker)
-        for fd in self.lanes.of(worker):
-            while fd in self.lanes.workers and self._drain_lane(fd):
-                pass
-            self.lanes.end(fd)
-
-    def _post(self) -> None:
-        while self.posts:
-            name, message, frames = self.posts.popleft()
-            if name in self.data:
-                self.data[name].send_multipart([encode(message), *parts(frames)])
-                self.sources.used(self.data[name])
 
     def close(self) -> None:
         if not self.receiving.closed:
@@ -377,24 +309,22 @@ class ZmqLink:
         """In a forked child: leave the parent's link alone. The child's copies of its connections are closed, or the peers
         would not see the parent's end meanwhile. The sockets are kept open, as libzmq's threads do not exist in the child."""
         self.waker = self.hand = self.wake_timer = NoWaker()
-        self.receiving, self.attached = Receiving(), threading.Condition()
+        self.receiving = Receiving()
         self.receiving.close()
-        self.posts.clear()
-        close_connections([self.address, *(at for w in self.workers for at in (w.address, w.remote) if at)])
-        self._close_lanes()
-        self.memory.abandon()
+        close_connections([self.address, *self.workers.addresses()])
+        self.workers.abandon()
+        self._close_lane()
 
-    def _close_lanes(self) -> None:
-        self.lanes.close()
+    def _close_lane(self) -> None:
         if self.lane is not None:
             self.lane.close()
 
     def _close_sockets(self) -> None:
         self.ends.close()
-        own = {self.inbox} if self.outbox is None else {self.inbox, self.outbox}
-        for socket in {*own, *self.data.values(), *self.polled}:  # `polled`: also the sockets of workers just lost
-            socket.close(100)  # long enough for a last word on one host
+        for socket in (self.inbox, self.outbox):
+            if socket is not None:
+                socket.close(LAST_WORD)
         for waker in (self.waker, self.hand, self.wake_timer):
             waker.close()
-        self._close_lanes()
-        self.memory.close()
+        self._close_lane()
+        self.workers.close()

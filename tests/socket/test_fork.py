@@ -91,7 +91,7 @@ def hold(locks, then):
     with locks[0]: return hold(locks[1:], then)
 def holder(ready, go):
     link = session.link
-    locks = [default._lock, session.lock, session.window.lock, link.attached, link.memory.pool.lock, link.memory.passing]
+    locks = [default._lock, session.lock, session.window.lock, link.workers.changed, link.memory.pool.lock, link.memory.passing]
     hold(locks, lambda: (ready.set(), go.wait()))
 found = [ended(forked(child)) for _ in range(4)]
 ready, go = threading.Event(), threading.Event()

@@ -12,8 +12,8 @@ LARGE = """
 import zmq
 from gt.client.here import here
 link = here().session.link
-assert len(link.data) == 2 and not any(link.sharing.values()) and not link.shares
-ends = [s.getsockopt(zmq.LAST_ENDPOINT).decode() for s in link.data.values()]
+assert len(link.workers.sockets) == 2 and not any(link.workers.sharing.values()) and not link.shares
+ends = [s.getsockopt(zmq.LAST_ENDPOINT).decode() for s in link.workers.sockets.values()]
 assert sorted(e.rpartition(":")[0] for e in ends) == sys.argv[2:], ends
 a = np.arange(1 << 20, dtype="f4").reshape(1024, 1024)
 with gt.signal("batch"):
