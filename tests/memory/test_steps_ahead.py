@@ -25,10 +25,10 @@ pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 def sending_ahead(
     workers: int = 1, engine: str = "numpy", on: bool = True, **more: Any
 ) -> Iterator[tuple[Cluster, StepsAhead]]:
-    with cluster(workers, engine, **more) as c:
+    with cluster(workers, engine, clock=float, **more) as c:  # no step takes too long, none follows a pause
         steps = c.sessions[0].steps
         assert steps is not None
-        steps.on, steps.clock = on, float  # no step takes too long
+        steps.on = on
         yield c, steps
 
 
