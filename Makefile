@@ -8,7 +8,7 @@ LANES   = test-others test-sessions test-documents test-processes-1 test-process
 .PHONY: demo test $(LANES) test-all test-variants check format stubs bench fuzz soak docs clean
 
 # PyTorch is pinned to a CPU build so that no GPU packages are pulled on a CPU machine; a GPU host keeps the torch it has.
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml setup.py $(shell find gt -name '*.[ch]')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install -q torch==2.13.0+cpu 2>/dev/null || \
 	$(BIN)/pip install -q --retries 1 --timeout 10 torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu || \

@@ -2,6 +2,8 @@
 in pyproject.toml."""
 
 import os
+import runpy
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -10,27 +12,36 @@ PAGES = {"Homepage": "", "Source": "", "Issues": "/issues", "Changelog": "/blob/
 
 HEADERS = ("pointwise", "rows", "products", "lstm", "channels")  # of the kernels for small tensors
 
+ROOT = Path(__file__).parent
+# Without the package, whose dependencies may be missing.
+source_digest = runpy.run_path(str(ROOT / "gt" / "source_digest.py"))["source_digest"]
+
+
+def extension(name, source, **more):
+    """A part in C, which knows the digest of its source."""
+    digest = source_digest(ROOT / source)
+    return Extension(name, [source], define_macros=[("SOURCE", f'"{digest}"')], optional=True, **more)
+
+
 setup(
     project_urls={name: ADDRESS + path for name, path in PAGES.items()} if ADDRESS else {},
     ext_modules=[
-        Extension("gt.client._native", ["gt/client/native.c"], optional=True),
-        Extension("gt.transport._copies", ["gt/transport/copies.c"], extra_compile_args=["-pthread"], optional=True),
-        Extension("gt.transport._time_stamps", ["gt/transport/time_stamps.c"], optional=True),
-        Extension("gt.transport._interrupts", ["gt/transport/interrupts.c"], optional=True),
-        Extension(
+        extension("gt.client._native", "gt/client/native.c"),
+        extension("gt.transport._copies", "gt/transport/copies.c", extra_compile_args=["-pthread"]),
+        extension("gt.transport._time_stamps", "gt/transport/time_stamps.c"),
+        extension("gt.transport._interrupts", "gt/transport/interrupts.c"),
+        extension(
             "gt.worker.engine._philox",
-            ["gt/worker/engine/philox.c"],
+            "gt/worker/engine/philox.c",
             depends=["gt/worker/engine/clones.h"],
-            # Without contraction of a * b + c to one rounding, which processors differ in: a seed gives the same numbers on all.
+            # Without contraction of a * b + c to one rounding, which processors differ in: a seed gives the same numbers.
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"],
-            optional=True,
         ),
-        Extension(
+        extension(
             "gt.worker.engine.small._small_run",
-            ["gt/worker/engine/small/small_run.c"],
+            "gt/worker/engine/small/small_run.c",
             depends=[f"gt/worker/engine/{name}.h" for name in ("clones", *(f"small/{n}" for n in HEADERS))],
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
-            optional=True,
         ),
     ],
 )

@@ -1583,7 +1583,7 @@ static PyMethodDef methods[] = {
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "Take gradients along the tape, latest op first."},
     {"setup", setup, METH_VARARGS, "Register the types."},
     {NULL}};
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", NULL, -1, methods};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.client._native", SOURCE, -1, methods};
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition), *op = NULL, *form = NULL, *field = NULL, *place = NULL;

@@ -5,14 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gt.environment as environment
+from gt.native_modules import native
 
-NATIVE: Any = None
-if environment.NATIVE.value():
-    try:
-        from gt.client import _native as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # not built: there was no compiler
-        NATIVE = None
+NATIVE: Any = native("gt.client._native")
 
 
 def last_id(session: Any) -> int:

@@ -108,7 +108,7 @@ static PyMethodDef methods[] = {
     {NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_copies", NULL, -1, methods};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_copies", SOURCE, -1, methods};
 
 PyMODINIT_FUNC PyInit__copies(void) {
     pthread_atfork(NULL, NULL, unlock_all);

@@ -7,17 +7,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import gt.environment as environment
+from gt.native_modules import native
 
 if TYPE_CHECKING:
     import numpy
 
-NATIVE: Any = None
-if environment.NATIVE.value():
-    try:
-        from gt.transport import _copies as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # not built: there was no compiler
-        NATIVE = None
+NATIVE: Any = native("gt.transport._copies")
 
 MANY = 2 << 20  # least bytes for more than one thread
 CORES = 2  # cores for each thread that helps: client, worker and dispatcher need theirs

@@ -59,7 +59,7 @@ static PyMethodDef mask_methods[] = {
 static PyType_Slot mask_slots[] = {
     {Py_tp_doc, "In the body of a `with` on the main thread Ctrl-C waits for the end."}, {Py_tp_methods, mask_methods}, {0, NULL}};
 static PyType_Spec mask_spec = {"gt.transport._interrupts.Uninterrupted", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, mask_slots};
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.transport._interrupts", NULL, -1, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.transport._interrupts", SOURCE, -1, NULL};
 
 /* The identity of Python's main thread, which may import this from another. */
 static int find_main_thread(void) {

@@ -10,14 +10,9 @@ from signal import SIGINT
 from threading import get_ident, main_thread
 from typing import Any
 
-import gt.environment as environment
+from gt.native_modules import native
 
-NATIVE: Any = None
-if environment.NATIVE.value():
-    try:
-        from gt.transport import _interrupts as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # not built: there was no compiler
-        NATIVE = None
+NATIVE: Any = native("gt.transport._interrupts")
 MAIN = main_thread().ident
 
 

@@ -221,7 +221,7 @@ static PyType_Spec noted_spec = {
     "gt.transport._time_stamps.Noted", sizeof(Noted), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, noted_slots};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.transport._time_stamps", NULL, -1, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gt.transport._time_stamps", SOURCE, -1, NULL};
 
 PyMODINIT_FUNC PyInit__time_stamps(void) {
     PyObject *module = PyModule_Create(&definition), *stamps = NULL;

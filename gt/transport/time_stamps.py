@@ -8,14 +8,9 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import gt.environment as environment
+from gt.native_modules import native
 
-NATIVE: Any = None
-if environment.NATIVE.value():
-    try:
-        from gt.transport import _time_stamps as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # not built: there was no compiler
-        NATIVE = None
+NATIVE: Any = native("gt.transport._time_stamps")
 Clock = Callable[[], float]
 
 

@@ -12,8 +12,9 @@ ROOT = Path(__file__).parents[2] / "gt"
 ORDER = [
     ["garbage", "import_paths", "lazy_import", "missing_names", "parameters"],
     ["safe_path", "version", "accelerator", "jit", "multiprocessing", "onnx"],
-    ["device", "errors", "ownership", "spec"],
+    ["device", "errors", "ownership", "source_digest", "spec"],
     ["environment"],
+    ["native_modules"],
     ["ops"],
     ["program"],
     ["config"],

@@ -240,6 +240,6 @@ static PyObject *fill_(PyObject *module, PyObject *const *args, Py_ssize_t given
 
 static PyMethodDef methods[] = {
     {"fill", (PyCFunction)(void (*)(void))fill_, METH_FASTCALL, "Random numbers into memory."}, {NULL, NULL, 0, NULL}};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_philox", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_philox", SOURCE, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__philox(void) { return PyModule_Create(&module); }

@@ -11,14 +11,9 @@ from typing import Any
 
 import numpy as np
 
-import gt.environment as environment
+from gt.native_modules import native
 
-NATIVE: Any = None
-if environment.NATIVE.value():
-    try:
-        from gt.worker.engine import _philox as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # not built: there was no compiler
-        NATIVE = None
+NATIVE: Any = native("gt.worker.engine._philox")
 FRACTIONS, WORDS, BERNOULLI, NORMAL, DROPOUT = range(5)  # as philox.c numbers them
 
 BLOCK = 1 << 15  # counters per block: few enough for a core's cache, enough that threads rarely contend for the GIL

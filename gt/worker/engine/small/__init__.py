@@ -6,11 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from gt import environment
+from gt.native_modules import native
 
-NATIVE: Any = None
-if environment.NATIVE.value():
-    try:
-        from gt.worker.engine.small import _small_run as NATIVE  # type: ignore[no-redef,attr-defined]
-    except ImportError:  # not built: there was no compiler
-        NATIVE = None
+NATIVE: Any = native("gt.worker.engine.small._small_run")

@@ -381,7 +381,7 @@ static PyMethodDef methods[] = {
     {"use", use, METH_O, "Set the function that makes a tensor like another."},
     {NULL, NULL, 0, NULL},
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_small_run", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_small_run", SOURCE, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__small_run(void) {
     PyObject *made = PyModule_Create(&module), *ops = made ? PyDict_New() : NULL;
