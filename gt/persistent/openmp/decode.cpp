@@ -65,7 +65,7 @@ class Barrier {
     int turn = turn_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
       arrived_.store(0, std::memory_order_relaxed);
-      turn_.store(turn + 1);
+      turn_.exchange(turn + 1);  // a store could be passed by the load below where an emulator (QEMU) computes for ARM
       if (asleep_.load()) wake();
       return;
     }
