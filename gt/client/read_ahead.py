@@ -48,7 +48,7 @@ class ReadAhead:
         try:
             with UNINTERRUPTED:
                 steps = session.steps
-                if steps is not None and steps.sent and not more and (reply := steps.answer(session, id, spec)) is not None:
+                if steps is not None and steps.sent and not more and (reply := steps.reply_to(session, id, spec)) is not None:
                     gets: tuple[Get, ...] = ((reply.ticket, id, ()),)  # in a request that was sent ahead
                 else:
                     reply, gets = self.read(session, id, spec)
@@ -88,7 +88,7 @@ class ReadAhead:
                 session.replies.ahead.pop(other.ticket, None)
         return reply, tuple(gets)
 
-    def alone(self, session: Any, id: int, spec: Spec) -> None:
+    def note_answered(self, session: Any, id: int, spec: Spec) -> None:
         """The first read since an instruction was answered without a request."""
         self.last, self.position, self.written = (id, spec), 0, session.written
 

@@ -157,8 +157,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if len(self.code) >= self.limit:
             self.due()
 
-    def leave(self, count: int) -> None:
-        """So many instructions leave the buffer."""
+    def take_from_buffer(self, count: int) -> None:
+        """Remove so many instructions from the buffer: they are sent, or were sent ahead."""
         self.limit, self.user = 1, None
         self.written += count
         del self.code[:count]
@@ -167,7 +167,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         with UNINTERRUPTED, self.lock:
             n = len(self.code)
             batch = self.code[:n]
-            self.leave(n)
+            self.take_from_buffer(n)
             if (tracer := self.tracer) is None or (steps := self.steps) is None:
                 self._send(batch, gets, final)
                 return

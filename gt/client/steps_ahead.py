@@ -142,7 +142,7 @@ class StepsAhead:
         if self.loop is None or not self.sent or [get[2] for get in gets] != self.loop.specs or not self._expected(gets):
             return False
         replies = self.sent[0][1]
-        if not self._is_next(batch, *[get[1] for get in gets]):
+        if not self._advance(batch, *[get[1] for get in gets]):
             return False
         self.answers[gets[0][0]] = replies[0]
         for get, reply in zip(gets[1:], replies[1:]):
@@ -150,23 +150,24 @@ class StepsAhead:
             self.replies.ahead.pop(get[0], None)
         return True
 
-    def answer(self, session: Any, id: int, spec: Spec) -> Reply | None:
+    def reply_to(self, session: Any, id: int, spec: Spec) -> Reply | None:
         """The reply to a read, if Python has issued the next step that was sent, and reads its only value: `reach` without the
         request that would not be sent."""
         with session.lock:
             if self.loop is None or not self.sent or self.guessed.asked:
                 return None
             (reply, *more), batch = self.sent[0][1], session.code[:]
-            if more or reply.wanted != (id, spec_out(spec)) or not self._is_next(batch, id):
+            if more or reply.wanted != (id, spec_out(spec)) or not self._advance(batch, id):
                 return None
-            session.leave(len(batch))
-            self.guessed.alone(session, id, spec)
+            session.take_from_buffer(len(batch))
+            self.guessed.note_answered(session, id, spec)
             if count := self.count():
                 session._send(*self.send(count), False)
             return session.reply(reply)
 
-    def _is_next(self, batch: list[Encoded], *reads: int) -> bool:
-        """Whether these instructions and reads are the next step that was sent. If so, Python has reached it."""
+    def _advance(self, batch: list[Encoded], *reads: int) -> bool:
+        """Note that Python has reached the next step that was sent, if these are its instructions and reads. Returns whether
+        they are."""
         loop, (numbers, replies) = self.loop, self.sent[0]
         assert loop is not None
         issued = numbers_of(loop.form, batch, reads) if tuple(map(number_of, batch)) == self.key else None
