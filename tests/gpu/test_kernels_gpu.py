@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from gt.ops import TABLE, Row, infer
-from gt.spec import Spec, bfloat16, bool_, float16, float32
+from gt.spec import Spec, bfloat16, bool_, float16, float32, int64
+from gt.worker.engine import philox
 from gt.worker.engine.choose import make as engine_for
-from gt.worker.engine.torch import layers, training
+from gt.worker.engine.torch import layers, random_kernels, training
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.graph_function import graph_kernels
 from tests.ops import samples
@@ -137,3 +138,26 @@ def test_graph_kernels_of_gelu_give_pytorch_s_results(dtype):
     close = {"rtol": 1e-2, "atol": 1e-2} if dtype.size == 2 else {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(found, want, equal_nan=True, **close)
     assert found[0] == 0
+
+
+@pytest.mark.parametrize(("rows", "padding"), [(65, -1), (65, 3), (256, 0)])
+@pytest.mark.parametrize("dtype", [float32, float16], ids=lambda d: d.name)
+def test_graph_kernels_of_small_tables_give_pytorch_s_gradients(rows, padding, dtype):
+    index = torch.randint(0, rows, (8, 256), device="cuda")
+    g = torch.randn(8, 256, 100, device="cuda").to(TORCH[dtype])
+    ins = Spec(tuple(g.shape), dtype), Spec(tuple(index.shape), int64)
+    run = graph_kernels.kernel(infer(TABLE["embedding_grad"], ins, ((rows, 100), padding)))
+    assert getattr(run, "func", None) is graph_kernels.embedding_grad
+    want = torch.ops.aten.embedding_dense_backward(g.double(), index, rows, padding, False)
+    close = {"rtol": 1e-2, "atol": 1e-2} if dtype.size == 2 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(run(g, index).double(), want, **close)
+
+
+@pytest.mark.skipif(philox.NATIVE is None, reason="built without a compiler, or GT_NATIVE=0")
+@pytest.mark.parametrize(("first", "count"), [(0, 100_000), (16, 1 << 20), (3, 70_001), (2**34 - 1001, 5001)])
+def test_random_numbers_have_the_bits_of_the_cpu(first, count):
+    for seed, number in ((5, 1), ((7 << 33) + 9, (3 << 32) + 2)):
+        for s, n in ((seed, number), (torch.tensor(seed, device="cuda"), torch.tensor(number, device="cuda"))):
+            for kernel, want in ((random_kernels.normal, philox.normals), (random_kernels.uniform, philox.fractions)):
+                found = kernel(s, n, first, count, torch.device("cuda")).cpu().numpy()
+                assert found.tobytes() == want(seed, number, first, count).tobytes()

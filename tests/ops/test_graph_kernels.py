@@ -38,6 +38,10 @@ for image in (x, x.to(memory_format=torch.channels_last), x.transpose(2, 3)):
     for keepdims in (False, True):
         found = kernels.channel_sums(image, axis=(0, 2, 3), keepdims=keepdims)
         torch.testing.assert_close(found, image.sum((0, 2, 3), keepdim=keepdims), **close)
+for rows, padding in ((3, -1), (9, 2)):
+    index, g = torch.randint(0, rows, (5, 67)), torch.randn(5, 67, 33)
+    want = torch.ops.aten.embedding_dense_backward(g, index, rows, padding, False)
+    torch.testing.assert_close(kernels.embedding_grad(g, index, shape=(rows, 33), padding=padding), want, **close)
 for shape, groups in (((3, 6, 5, 4), 2), ((2, 8, 7), 4), ((5, 12, 3, 3), 12)):
     x, g = 3 + torch.randn(2, *shape)
     w, bias = torch.randn(2, shape[1])

@@ -55,7 +55,8 @@ def test_a_graph_waits_for_all_kernels_that_it_lacks(kernels: Kernels) -> None:
     after, by_number = fuse(chains, before)
     assert names(after) == ["add neg", "reshape", "mul", "neg"] and list(by_number.values()) == [kernels.made["add neg"]]
     assert (
-        chains.stats() == {"chains": 1, "chained": 2, "chains_failed": 1, "split_products": 0, "group_norms": 0}
+        chains.stats()
+        == {"chains": 1, "chained": 2, "chains_failed": 1, "split_products": 0, "group_norms": 0, "attentions": 0}
         and not chains.lacking
     )
 

@@ -141,35 +141,29 @@ static inline float logarithm(float u) {
     bits -= e << 23;
     float m;
     memcpy(&m, &bits, 4);
-    float f = m - 1.0f, z = f * f;
+    float f = m - 1.0f;
     float p = 7.0376836292e-2f;
-    p = p * f - 1.1514610310e-1f;
-    p = p * f + 1.1676998740e-1f;
-    p = p * f - 1.2420140846e-1f;
-    p = p * f + 1.4249322787e-1f;
-    p = p * f - 1.6668057665e-1f;
-    p = p * f + 2.0000714765e-1f;
-    p = p * f - 2.4999993993e-1f;
-    p = p * f + 3.3333331174e-1f;
-    float scale = (float)e;
-    float y = f * z * p + scale * -2.12194440e-4f - 0.5f * z;
-    return f + y + scale * 0.693359375f;
+    p = fmaf(p, f, -1.1514610310e-1f);
+    p = fmaf(p, f, 1.1676998740e-1f);
+    p = fmaf(p, f, -1.2420140846e-1f);
+    p = fmaf(p, f, 1.4249322787e-1f);
+    p = fmaf(p, f, -1.6668057665e-1f);
+    p = fmaf(p, f, 2.0000714765e-1f);
+    p = fmaf(p, f, -2.4999993993e-1f);
+    p = fmaf(p, f, 3.3333331174e-1f);
+    p = fmaf(p, f, -0.5f);
+    return fmaf((float)e, 0.6931471805599453f, fmaf(f * f, p, f));
 }
 
-/* cos(2 pi v) for v in [0, 1), with 2 pi v rounded as the other engines round it: by the distance from the nearest quarter,
-   with pi / 2 cut into parts whose products with q are exact. */
+/* cos(2 pi v) for v in [0, 1), as the sine of the distance to the nearer quarter of a turn where it is zero: the difference is
+   exact, so the relative error is small there, too. */
 static inline float cosine_of_turn(float v) {
-    float angle = v * 6.283185307179586f, q = (float)(int32_t)(v * 4.0f + 0.5f);
-    float x = ((angle - q * 1.5703125f) - q * 4.837512969970703125e-4f) - q * 7.54978995489188e-8f, z = x * x;
-    int32_t quarter = (int32_t)q, odd = -(quarter & 1), cosine, sine;
-    float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
-    float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
-    memcpy(&cosine, &c, 4); /* chosen by bits: a branch would keep the loop out of vector registers */
-    memcpy(&sine, &s, 4);
-    int32_t bits = ((cosine & ~odd) | (sine & odd)) ^ (int32_t)(((uint32_t)(quarter + 1) & 2) << 30);
-    float y;
-    memcpy(&y, &bits, 4);
-    return y;
+    float x = (fabsf(v - 0.5f) - 0.25f) * 6.283185307179586f, z = x * x;
+    float p = 2.605780537123792e-6f;
+    p = fmaf(p, z, -1.9809602235909551e-4f);
+    p = fmaf(p, z, 8.33306647837162e-3f);
+    p = fmaf(p, z, -1.6666659712791443e-1f);
+    return fmaf(p * z, x, x);
 }
 
 static inline float normal(uint32_t word, uint32_t next) {

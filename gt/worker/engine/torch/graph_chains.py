@@ -21,6 +21,7 @@ from gt.worker.programs.passes.split_factors import FACTORS, SPLIT, SPLIT_PRODUC
 chain_kernels = LazyImport("gt.worker.engine.torch.chain_kernels")  # imports Triton
 split_products = LazyImport("gt.worker.engine.torch.split_products")
 graph_group_norm = LazyImport("gt.worker.engine.torch.graph_group_norm")
+graph_attention = LazyImport("gt.worker.engine.torch.graph_attention")
 HOPPER = 9  # compute capability of the devices on which split products were measured
 IMAGES = 4  # axes of images, which may lie with their channels last
 
@@ -33,11 +34,12 @@ class GraphChains:
         self.engine, self.waits = engine, waits
         self.asked: list[Any] = []  # the kernels that the last recording asked for; None where there are too many
         self.lacking: list[Any] = []
-        self.chains = self.links = self.products = self.group_norms = 0  # of the last recording
+        self.chains = self.links = self.products = self.group_norms = self.attentions = 0  # of the last recording
 
     def begin(self) -> bool:
         """Begin a recording; returns whether Triton is there."""
-        self.asked, self.lacking, self.chains, self.links, self.products, self.group_norms = [], [], 0, 0, 0, 0
+        self.asked, self.lacking = [], []
+        self.chains = self.links = self.products = self.group_norms = self.attentions = 0
         if importlib.util.find_spec("triton") is None:
             return False
         if self.engine.chains is None:
@@ -51,17 +53,32 @@ class GraphChains:
         if not self.begin():
             return program, {}
         norms = {} if images else self.norms(program)
+        attentions = self.attention(program)
         program, products = self.split(program)
         program, chains = self.fuse(stage("factors split", program), images)
-        return stage("chains fused", program), norms | products | chains
+        return stage("chains fused", program), norms | attentions | products | chains
 
     def norms(self, program: Program) -> dict[int, Any]:
         """Kernels for group norms and their gradients, by number."""
-        kinds = {ins.number: ins.kind for ins in program.instructions if ins.op.images and not ins.holes}
-        found = {n: graph_group_norm.kernel(kind, self.engine.chains.ask) for n, kind in kinds.items()}
-        ready = {n: kernel for n, kernel in found.items() if kernel is not None and self._is_ready(kernel)}
+        ready = self._by_kind(program, graph_group_norm)
         self.group_norms = sum(ins.number in ready for ins in program.instructions)
         return ready
+
+    def attention(self, program: Program) -> dict[int, Any]:
+        """Kernels for attention and its gradient from pieces, by number."""
+        ready = self._by_kind(program, graph_attention) if self._splits() else {}
+        self.attentions = sum(ins.number in ready for ins in program.instructions)
+        return ready
+
+    def _by_kind(self, program: Program, module: Any) -> dict[int, Any]:
+        """The kernels of a module that are compiled, by number."""
+        kinds = {ins.number: ins.kind for ins in program.instructions if not (ins.holes or ins.parts or ins.in_place)}
+        found = {n: module.kernel(kind, self.engine.chains.ask) for n, kind in kinds.items()}
+        return {n: kernel for n, kernel in found.items() if kernel is not None and self._is_ready(kernel)}
+
+    def _splits(self) -> bool:
+        """Whether products are computed from pieces of their factors."""
+        return environment.SPLIT_PRODUCTS.value() and torch.cuda.get_device_capability(self.engine.at)[0] == HOPPER
 
     def fuse(self, program: Program, images: bool) -> tuple[Program, dict[int, Any]]:
         """The program with chains, and their kernels by number. Views are left alone, and in a program with `images` that have
@@ -83,7 +100,7 @@ class GraphChains:
 
     def split(self, program: Program) -> tuple[Program, dict[int, Any]]:
         """The program with products of split factors, and the kernels of both by number."""
-        if not environment.SPLIT_PRODUCTS.value() or torch.cuda.get_device_capability(self.engine.at)[0] != HOPPER:
+        if not self._splits():
             return program, {}
 
         def sizes_of(ins: Instruction) -> ProductSizes | None:
@@ -119,7 +136,7 @@ class GraphChains:
     def stats(self) -> dict[str, int]:
         failed = sum(kernel is None or kernel.is_done and not kernel.is_ready for kernel in self.asked)
         counts = {"chains": self.chains, "chained": self.links, "chains_failed": failed}
-        return counts | {"split_products": self.products, "group_norms": self.group_norms}
+        return counts | {"split_products": self.products, "group_norms": self.group_norms, "attentions": self.attentions}
 
 
 def _is_view(ins: Instruction) -> bool:

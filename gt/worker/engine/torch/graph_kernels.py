@@ -27,6 +27,9 @@ WIDEST = 4096  # most columns
 LEAST = 1 << 16  # elements: PyTorch's kernels for fewer take no longer
 COLUMNS = 16  # columns of a program that adds up sums
 BLOCK = 1024
+LOOKS = 1 << 20  # most indices that the rows of a table look at
+MOST_GRADIENTS = 1 << 30  # elements, so that indices have 32 bits
+PLACES, TABLE_COLUMNS = 128, 64  # of a tile
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -179,6 +182,38 @@ def channel_sums(a: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     return found.reshape(1, -1, 1, 1) if keepdims else found
 
 
+@triton.jit
+def embedding_grad_kernel(g_ptr, index_ptr, y_ptr, count, columns, padding, tile: tl.constexpr, wide: tl.constexpr):
+    """Columns of one of the table's rows: the sum of the gradients of the places that have its index."""
+    row = tl.program_id(0)
+    at = tl.program_id(1) * wide + tl.arange(0, wide)
+    total = tl.zeros((tile, wide), tl.float32)
+    for begin in range(0, count, tile):
+        i = begin + tl.arange(0, tile)
+        here = tl.load(index_ptr + i, mask=i < count, other=-1) == row
+        if tl.max(here.to(tl.int32), 0) > 0:
+            both = here[:, None] & (at < columns)[None, :]
+            total += tl.load(g_ptr + i[:, None] * columns + at[None, :], mask=both, other=0.0).to(tl.float32)
+    found = tl.where(row == padding, 0.0, tl.sum(total, 0))
+    tl.store(y_ptr + row * columns + at, found.to(y_ptr.dtype.element_ty), mask=at < columns)
+
+
+def is_small_table(kind: Kind) -> bool:
+    """Whether it is the gradient of a table so small that each of its rows can look at all indices."""
+    g, index = kind.ins[:2]
+    rows = kind.outs[0].shape[0]
+    return TORCH[g.dtype] in DTYPES and LEAST <= g.numel <= MOST_GRADIENTS and rows * index.numel <= LOOKS
+
+
+def embedding_grad(g: Array, index: Array, *, shape: tuple[int, int], padding: int) -> Array:
+    """In the order of the indices: the same bits each time."""
+    g, index, (rows, columns) = g.contiguous(), index.contiguous(), shape
+    y = g.new_empty(shape)
+    grid = (rows, triton.cdiv(columns, TABLE_COLUMNS))
+    embedding_grad_kernel[grid](g, index, y, index.numel(), columns, padding, PLACES, TABLE_COLUMNS, num_warps=4)
+    return y
+
+
 class OfKind(NamedTuple):
     """`run` computes instructions of kinds of which `fits` is true."""
 
@@ -189,7 +224,7 @@ class OfKind(NamedTuple):
 KERNELS: dict[str, OfKind] = {
     "layer_norm_grad": OfKind(partial(add_layer_norm_grad, None), is_fused), "add_layer_norm": OfKind(add_layer_norm, is_fused),
     "add_layer_norm_grad": OfKind(add_layer_norm_grad, is_fused), "gelu": OfKind(gelu),
-    "sum": OfKind(channel_sums, is_channel_sum),
+    "sum": OfKind(channel_sums, is_channel_sum), "embedding_grad": OfKind(embedding_grad, is_small_table),
 }  # fmt: skip
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
 
-COUNTERS = 256  # Philox counters per program: 1024 words, 2048 numbers of 16 bits
-WARPS = 4
-OPTIONS = {"enable_fp_fusion": True}
+COUNTERS = 512  # Philox counters per program: 2048 words
+DROPOUT_COUNTERS = 256  # of 2048 numbers of 16 bits
+VECTOR = 16  # elements: where all pieces begin at multiples, memory is accessed by vectors
+WARPS, NORMAL_WARPS = 4, 2  # a normal number takes three times the instructions of a uniform one
+OPTIONS = {"enable_fp_fusion": False}  # normal numbers have the same bits as in C, which writes each fused operation
 
 
 @triton.jit
@@ -30,14 +31,15 @@ def four_words(
     else:
         n = tl.cast(number, tl.int64).to(tl.uint64)
     counter = (first_counter + tl.program_id(0).to(tl.int64) * counters + tl.arange(0, counters)).to(tl.uint64)
-    low = (counter & 0xFFFFFFFF).to(tl.uint32)
-    high = (counter >> 32).to(tl.uint32)
-    zero = low * 0
-    c2 = zero + (n & 0xFFFFFFFF).to(tl.uint32)
-    c3 = zero + (n >> 32).to(tl.uint32)
-    k0 = zero + (s & 0xFFFFFFFF).to(tl.uint32)
-    k1 = zero + (s >> 32).to(tl.uint32)
-    return tl.philox_impl(low, high, c2, c3, k0, k1, 10)
+    c0, c1 = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
+    c2, c3 = c0 * 0 + n.to(tl.uint32), c0 * 0 + (n >> 32).to(tl.uint32)
+    k0, k1 = s.to(tl.uint32), (s >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        p0, p1 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57  # one instruction for both halves of each
+        c0, c2 = (p1 >> 32).to(tl.uint32) ^ c1 ^ k0, (p0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c1, c3 = p1.to(tl.uint32), p0.to(tl.uint32)
+        k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
+    return c0, c1, c2, c3
 
 
 @triton.jit
@@ -47,65 +49,110 @@ def in_order(w0, w1, w2, w3):
 
 
 @triton.jit
-def fraction(words):
-    """24 bits as a number in [0, 1)."""
-    return (words >> 8).to(tl.float32) * (1.0 / 16777216.0)
+def place(first_counter, first, count, each: tl.constexpr, counters: tl.constexpr, whole: tl.constexpr):
+    """Where the elements of this program begin, which may be before the first, and which of them there are. `whole` are first
+    and count that are multiples of VECTOR."""
+    origin = (first_counter + tl.program_id(0).to(tl.int64) * counters) * each - first
+    low = tl.maximum(-origin, 0).to(tl.int32)
+    high = tl.minimum(count - origin, each * counters).to(tl.int32)
+    if whole:
+        origin, low, high = tl.multiple_of(origin, 16), tl.multiple_of(low, 16), tl.multiple_of(high, 16)
+    i = tl.arange(0, each * counters)
+    return origin, i, (i >= low) & (i < high)
+
+
+@triton.jit
+def fraction(words, added: tl.constexpr = 0.0):
+    """24 bits as a number in [0, 1), and an addend with which the sum is exact."""
+    return tl.fma((words >> 8).to(tl.float32), 1.0 / 16777216.0, added)
 
 
 @triton.jit(do_not_specialize=["seed", "number", "first", "count"])
 def uniform_kernel(
-    y_ptr, count, first, seed, number, seed_is_tensor: tl.constexpr, number_is_tensor: tl.constexpr, counters: tl.constexpr
-):
-    begin = first // 4
-    w0, w1, w2, w3 = four_words(begin, seed, number, seed_is_tensor, number_is_tensor, counters)
-    found = fraction(in_order(w0, w1, w2, w3))
-    at = (begin + tl.program_id(0).to(tl.int64) * counters) * 4 - first + tl.arange(0, 4 * counters)
-    tl.store(y_ptr + at, found, mask=(at >= 0) & (at < count))
+    y_ptr, count, first, seed, number, seed_is_tensor: tl.constexpr, number_is_tensor: tl.constexpr, counters: tl.constexpr,
+    whole: tl.constexpr,
+):  # fmt: skip
+    w0, w1, w2, w3 = four_words(first // 4, seed, number, seed_is_tensor, number_is_tensor, counters)
+    origin, i, inside = place(first // 4, first, count, 4, counters, whole)
+    tl.store(y_ptr + origin + i, fraction(in_order(w0, w1, w2, w3)), mask=inside)
 
 
 @triton.jit
-def box_muller(u, v, on_cpu: tl.constexpr):
-    """`u` and `v` in [0, 1). Just below 1 the hardware's logarithm has an error larger than the result; libdevice's has not."""
-    u = u + 1.0 / 16777216.0
-    angle = v * 6.283185307179586
-    if on_cpu:
-        return tl.sqrt(-2.0 * tl.log(u)) * tl.cos(angle)
-    return tl.sqrt_rn(-2.0 * libdevice.log(u)) * libdevice.cos(angle)
+def logarithm(u):
+    """Of u in (0, 1], as in philox.c."""
+    bits = u.to(tl.int32, bitcast=True)
+    e = (bits - 0x3F3504F3) >> 23
+    f = (bits - (e << 23)).to(tl.float32, bitcast=True) - 1.0
+    p = tl.fma(f, 7.0376836292e-2, -1.1514610310e-1)
+    p = tl.fma(p, f, 1.1676998740e-1)
+    p = tl.fma(p, f, -1.2420140846e-1)
+    p = tl.fma(p, f, 1.4249322787e-1)
+    p = tl.fma(p, f, -1.6668057665e-1)
+    p = tl.fma(p, f, 2.0000714765e-1)
+    p = tl.fma(p, f, -2.4999993993e-1)
+    p = tl.fma(p, f, 3.3333331174e-1)
+    p = tl.fma(p, f, -0.5)
+    return tl.fma(e.to(tl.float32), 0.6931471805599453, tl.fma(f * f, p, f))
+
+
+@triton.jit
+def cosine_of_turn(v):
+    """cos(2 pi (v + 0.5)) for v in [-0.5, 0.5), as in philox.c."""
+    x = (tl.abs(v) - 0.25) * 6.283185307179586
+    z = x * x
+    p = tl.fma(z, 2.605780537123792e-6, -1.9809602235909551e-4)
+    p = tl.fma(p, z, 8.33306647837162e-3)
+    p = tl.fma(p, z, -1.6666659712791443e-1)
+    return tl.fma(p * z, x, x)
+
+
+@triton.jit
+def square_root(a):
+    """Rounded as by C, of zero or a number that has an inverse: the hardware's inverse of the root and a step of Newton's."""
+    inverse = tl.rsqrt(tl.maximum(a, 1e-30))
+    y = a * inverse
+    return tl.fma(tl.fma(-y, y, a), 0.5 * inverse, y)
+
+
+@triton.jit
+def box_muller(word, following):
+    return square_root(-2.0 * logarithm(fraction(word, 1.0 / 16777216.0))) * cosine_of_turn(fraction(following, -0.5))
 
 
 @triton.jit(do_not_specialize=["seed", "number", "first", "count"])
 def normal_kernel(
     y_ptr, count, first, seed, number, seed_is_tensor: tl.constexpr, number_is_tensor: tl.constexpr, counters: tl.constexpr,
-    on_cpu: tl.constexpr,
+    whole: tl.constexpr,
 ):  # fmt: skip
     """Each number uses two words, so a counter gives two numbers."""
-    begin = first // 2
-    w0, w1, w2, w3 = four_words(begin, seed, number, seed_is_tensor, number_is_tensor, counters)
-    even, odd = box_muller(fraction(w0), fraction(w1), on_cpu), box_muller(fraction(w2), fraction(w3), on_cpu)
-    at = (begin + tl.program_id(0).to(tl.int64) * counters) * 2 - first + tl.arange(0, 2 * counters)
-    tl.store(y_ptr + at, tl.interleave(even, odd), mask=(at >= 0) & (at < count))
+    w0, w1, w2, w3 = four_words(first // 2, seed, number, seed_is_tensor, number_is_tensor, counters)
+    even, odd = box_muller(w0, w1), box_muller(w2, w3)
+    origin, i, inside = place(first // 2, first, count, 2, counters, whole)
+    tl.store(y_ptr + origin + i, tl.interleave(even, odd), mask=inside)
 
 
 @triton.jit(do_not_specialize=["seed", "number", "first", "count", "least", "scale"])
 def dropout_kernel(
     a_ptr, y_ptr, count, first, least, scale, seed, number, seed_is_tensor: tl.constexpr, number_is_tensor: tl.constexpr,
-    counters: tl.constexpr,
+    counters: tl.constexpr, whole: tl.constexpr,
 ):  # fmt: skip
     """Eight numbers of 16 bits for each counter: an element is kept if its number is at least `least`."""
-    begin = first // 8
-    w0, w1, w2, w3 = four_words(begin, seed, number, seed_is_tensor, number_is_tensor, counters)
+    w0, w1, w2, w3 = four_words(first // 8, seed, number, seed_is_tensor, number_is_tensor, counters)
     words = in_order(w0, w1, w2, w3)
     lanes = tl.interleave(words & 0xFFFF, words >> 16).to(tl.int32)
-    at = (begin + tl.program_id(0).to(tl.int64) * counters) * 8 - first + tl.arange(0, 8 * counters)
-    inside = (at >= 0) & (at < count)
-    a = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    origin, i, inside = place(first // 8, first, count, 8, counters, whole)
+    a = tl.load(a_ptr + origin + i, mask=inside, other=0.0).to(tl.float32)
     y = tl.where(lanes >= least, a * scale, 0.0)
-    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+    tl.store(y_ptr + origin + i, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-def _programs(first: int, count: int, each: int) -> tuple[int]:
+def _programs(first: int, count: int, each: int, counters: int) -> tuple[int]:
     """The number of Triton programs for these elements, of which a counter gives `each`."""
-    return (triton.cdiv(-(-(first + count) // each) - first // each, COUNTERS),)
+    return (triton.cdiv(-(-(first + count) // each) - first // each, counters),)
+
+
+def _is_whole(first: int, count: int) -> bool:
+    return first % VECTOR == count % VECTOR == 0
 
 
 def _is_tensor(value: Any) -> bool:
@@ -115,17 +162,19 @@ def _is_tensor(value: Any) -> bool:
 def uniform(seed: Any, number: Any, first: int, count: int, device: torch.device) -> torch.Tensor:
     """float32 in [0, 1), `count` of them from element `first` on."""
     y = torch.empty(count, dtype=torch.float32, device=device)
-    uniform_kernel[_programs(first, count, 4)](
-        y, count, first, seed, number, _is_tensor(seed), _is_tensor(number), COUNTERS, num_warps=WARPS, **OPTIONS
-    )
+    uniform_kernel[_programs(first, count, 4, COUNTERS)](
+        y, count, first, seed, number, _is_tensor(seed), _is_tensor(number), COUNTERS, _is_whole(first, count), num_warps=WARPS,
+        **OPTIONS,
+    )  # fmt: skip
     return y
 
 
 def normal(seed: Any, number: Any, first: int, count: int, device: torch.device) -> torch.Tensor:
     y = torch.empty(count, dtype=torch.float32, device=device)
-    normal_kernel[_programs(first, count, 2)](
-        y, count, first, seed, number, _is_tensor(seed), _is_tensor(number), COUNTERS, not y.is_cuda, num_warps=WARPS, **OPTIONS
-    )
+    normal_kernel[_programs(first, count, 2, COUNTERS)](
+        y, count, first, seed, number, _is_tensor(seed), _is_tensor(number), COUNTERS, _is_whole(first, count),
+        num_warps=NORMAL_WARPS, **OPTIONS,
+    )  # fmt: skip
     return y
 
 
@@ -133,8 +182,8 @@ def dropout(a: torch.Tensor, p: float, seed: Any, number: Any, first: int) -> to
     """For floats of 16 and 32 bits."""
     a = a.contiguous()
     y = torch.empty_like(a)
-    dropout_kernel[_programs(first, a.numel(), 8)](
+    dropout_kernel[_programs(first, a.numel(), 8, DROPOUT_COUNTERS)](
         a, y, a.numel(), first, round(p * (1 << 16)), 1.0 / (1.0 - p) if p < 1 else 0.0, seed, number, _is_tensor(seed),
-        _is_tensor(number), COUNTERS, num_warps=WARPS, **OPTIONS,
+        _is_tensor(number), DROPOUT_COUNTERS, _is_whole(first, a.numel()), num_warps=WARPS, **OPTIONS,
     )  # fmt: skip
     return y

@@ -24,18 +24,24 @@ INFINITY = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def split_kernel(a_ptr, y_ptr, count, block: tl.constexpr):
-    """The pieces of each number, one behind another. One that is not finite has no others."""
-    at = tl.program_id(0) * block + tl.arange(0, block)
-    a = tl.load(a_ptr + at, mask=at < count, other=0.0)
+def in_pieces(a):
+    """The pieces of each number. One that is not finite has no others."""
     finite = tl.abs(a) < INFINITY
     high = a.to(tl.bfloat16).to(tl.float32)
     high = tl.where(finite, tl.minimum(tl.maximum(high, -LARGEST), LARGEST), a)
     rest = tl.where(finite, a - high, 0.0)
     middle = rest.to(tl.bfloat16)
-    tl.store(y_ptr + at, high.to(tl.bfloat16), mask=at < count)
+    return high.to(tl.bfloat16), middle, (rest - middle.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def split_kernel(a_ptr, y_ptr, count, block: tl.constexpr):
+    """The pieces of each number, one behind another."""
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    high, middle, low = in_pieces(tl.load(a_ptr + at, mask=at < count, other=0.0))
+    tl.store(y_ptr + at, high, mask=at < count)
     tl.store(y_ptr + count + at, middle, mask=at < count)
-    tl.store(y_ptr + 2 * count + at, (rest - middle.to(tl.float32)).to(tl.bfloat16), mask=at < count)
+    tl.store(y_ptr + 2 * count + at, low, mask=at < count)
 
 
 @triton.jit
@@ -92,10 +98,26 @@ def product_kernel(
     tl.store(y_ptr + row[:, None] * columns + column[None, :], y, mask=inside)
 
 
+@triton.jit(do_not_specialize=["parts"])
+def sum_kernel(parts_ptr, y_ptr, count, parts, block: tl.constexpr):
+    """The sum of parts that lie one behind another."""
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    total = tl.load(parts_ptr + at, mask=at < count, other=0.0)
+    for part in range(1, parts):
+        total += tl.load(parts_ptr + part * count + at, mask=at < count, other=0.0)
+    tl.store(y_ptr + at, total, mask=at < count)
+
+
 def split(a: Array) -> Array:
     """The pieces of a tensor, in front of its axes."""
     made = torch.empty((PIECES, *a.shape), dtype=torch.bfloat16, device=a.device)
     split_kernel[(triton.cdiv(a.numel(), BLOCK),)](_packed(a), made, a.numel(), BLOCK, num_warps=4)
+    return made
+
+
+def _summed(parts: Array) -> Array:
+    made = torch.empty_like(parts[0])
+    sum_kernel[(triton.cdiv(made.numel(), BLOCK),)](parts, made, made.numel(), len(parts), BLOCK, num_warps=4)
     return made
 
 
@@ -122,6 +144,7 @@ class ProductKernel:
         a = split(torch.zeros(DEPTH, DEPTH, device=at))
         sizes = ProductSizes(DEPTH, DEPTH, DEPTH, self.turned, (DEPTH, DEPTH))
         self(a, a, torch.zeros(DEPTH, device=at) if self.adds else None, sizes, 1)
+        _summed(torch.zeros(2, DEPTH, DEPTH, device=at))
 
     def __call__(self, a: Array, b: Array, bias: Array | None, sizes: ProductSizes, parts: int) -> Array:
         rows, columns, depth, turned, _ = sizes
@@ -132,7 +155,7 @@ class ProductKernel:
             a, b, bias, made, rows, columns, depth, depth // parts, *turned, ROWS, COLUMNS, DEPTH, GROUP, self.adds,
             num_warps=4, num_stages=2,
         )  # fmt: skip
-        return made[0] if parts == 1 else made.sum(0)
+        return made[0] if parts == 1 else _summed(made)
 
 
 class SplitProduct:

@@ -14,7 +14,7 @@ from gt.spec import Spec, bfloat16, float32
 
 PIECES = 3
 FACTORS = 2  # of a product
-KEPT = 256 << 20  # most bytes of pieces that are kept for later products
+KEPT = 1 << 30  # most bytes of pieces that are kept for later products
 
 
 class ProductSizes(NamedTuple):

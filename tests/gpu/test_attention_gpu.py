@@ -1,0 +1,93 @@
+"""Attention of CUDA graphs by tensor cores is as exact as PyTorch's in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gt
+from gt.testing import cluster
+from gt.worker.engine.torch import graph_attention, training
+
+pytestmark = pytest.mark.gpu
+if not torch.cuda.is_available():
+    pytest.skip("no GPU here", allow_module_level=True)
+if torch.cuda.get_device_capability()[0] != 9:
+    pytest.skip("products of pieces are for compute capability 9", allow_module_level=True)
+
+SHAPES = [((8, 6, 256, 64), 256), ((4, 8, 1024, 64), 1024), ((2, 3, 100, 32), 333), ((3, 2, 500, 16), 70)]
+
+
+def operands(shape: tuple[int, ...], keys: int) -> list[torch.Tensor]:
+    batch, heads, rows, wide = shape
+    q, g = (torch.randn(batch, rows, heads, wide, device="cuda").transpose(1, 2) for _ in range(2))
+    k, v = torch.randn(batch, keys, 2, heads, wide, device="cuda").permute(2, 0, 3, 1, 4)
+    return [g, q, k, v]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("shape", "keys"), SHAPES)
+def test_attention_by_pieces_errs_no_more_than_pytorch_s(shape: tuple[int, ...], keys: int, causal: bool) -> None:
+    torch.manual_seed(0)
+    g, q, k, v = operands(shape, keys)
+    scale = shape[-1] ** -0.5
+    exact = training.attention(q.double(), k.double(), v.double(), scale, causal=causal)
+    right = [*exact, *training.attention_grad(*(t.double() for t in (g, q, k, v, *exact)), scale, causal=causal)]
+    ours, theirs = ([*made, *grads(g, q, k, v, *made, scale, causal=causal)] for made, grads in (
+        (graph_attention.attention(q, k, v, scale, causal=causal), graph_attention.attention_grad),
+        (training.attention(q, k, v, scale, causal=causal), training.attention_grad),
+    ))  # fmt: skip
+    for mine, other, want in zip(ours, theirs, right, strict=True):
+        assert mine.shape == want.shape
+        first, second = ((a.double() - want).pow(2).mean().sqrt().item() for a in (mine, other))
+        assert first <= 1.1 * second, first / second
+
+
+def test_gradients_have_the_same_bits_each_time() -> None:
+    g, q, k, v = operands((4, 8, 512, 64), 512)
+    made = graph_attention.attention(q, k, v, 0.125, causal=True)
+    found = [graph_attention.attention_grad(g, q, k, v, *made, 0.125, causal=True) for _ in range(3)]
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other))
+
+
+def test_infinities_and_nans_come_out_as_of_pytorch() -> None:
+    _, q, k, v = operands((2, 2, 256, 64), 256)
+    q[0, 0, 3, 5], k[1, 0, 7, 9], v[1, 1, 2, 4], v[0, 1, 200, 1] = torch.nan, -torch.inf, torch.inf, 1e-40
+    q[1, 0] = q[1, 0].abs()  # so that its scores for that key are all -inf
+    for causal in (False, True):
+        found, want = (f(q, k, v, 0.125, causal=causal)[0] for f in (graph_attention.attention, training.attention))
+        assert torch.equal(found.isnan(), want.isnan()) and torch.equal(found.isinf(), want.isinf())
+        assert torch.equal(found[found.isinf()], want[want.isinf()])
+
+
+def trained(steps: int) -> tuple[list[float], dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 4, 512, 128), np.float32)
+    weights = [rng.standard_normal((384, 128), np.float32) / 11, rng.standard_normal((128, 128), np.float32) / 11]
+    with cluster(1, "pytorch") as c:
+        own, out = (gt.nn.Parameter(gt.tensor(w)) for w in weights)
+        optimizer, losses, F = gt.optim.Adam([own, out], lr=1e-3), [], gt.nn.functional
+        for i in range(steps):
+            optimizer.zero_grad()
+            q, k, v = F.linear(gt.tensor(x), own).reshape(4, 512, 3, 4, 32).permute(2, 0, 3, 1, 4)
+            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(4, 512, 128)
+            loss = ((F.linear(seen, out) - gt.tensor(y)) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item()) if i % 5 == 4 else None
+            if i == steps // 2 and (kernels := c.workers[0].engine.chains) is not None:
+                while (thread := kernels.thread) is not None:
+                    thread.join()
+        return losses, c.workers[0].stats()["traces"]
+
+
+def test_training_with_attention_by_pieces_gives_the_losses_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses, stats = trained(60)
+    monkeypatch.setenv("GT_SPLIT_PRODUCTS", "0")
+    others, plain = trained(60)
+    assert stats["attentions"] >= 2 and not stats["chains_failed"], stats
+    assert plain["attentions"] == 0 and plain["compiled_calls"], plain
+    np.testing.assert_allclose(losses, others, rtol=1e-4)
