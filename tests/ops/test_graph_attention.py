@@ -21,7 +21,7 @@ from gt.worker.engine.torch import graph_attention, training
 
 graph_attention.PIECE = tl.constexpr(tl.float32)  # the interpreter has no products of bfloat16
 torch.manual_seed(0)
-CASES = [((2, 3, 70, 16), 70), ((1, 2, 33, 32), 90), ((2, 1, 100, 16), 40), ((1, 1, 64, 64), 64)]
+CASES = [((1, 2, 70, 16), 70), ((2, 1, 33, 16), 90)]
 for (batch, heads, rows, wide), keys in CASES:
     for causal in (False, True):
         q = torch.randn(batch, heads, rows, wide)
@@ -42,7 +42,7 @@ for (batch, heads, rows, wide), keys in CASES:
             assert step == heads * wide == grads[2].storage_offset() - grads[1].storage_offset(), "gradients lie side by side"
 graph_attention.LEAST = 1
 for keys in (64, 128):
-    of, other, level = Spec((1, 2, 64, 16), float32), Spec((1, 2, keys, 16), float32), Spec((1, 2, 64), float32)
+    of, other, level = Spec((1, 1, 64, 16), float32), Spec((1, 1, keys, 16), float32), Spec((1, 1, 64), float32)
     for name, ins in (("attention", (of, other, other, float)), ("attention_grad", (of, of, other, other, of, level, float))):
         kind = infer(row(name), ins, (False,))
         kernel = graph_attention.kernel(kind, lambda key, make: make())

@@ -5,7 +5,7 @@ the same bits each time. With TRITON_INTERPRET=1 the same source runs on the CPU
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -30,7 +30,7 @@ PIECE = tl.constexpr(tl.bfloat16)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 INFINITY = tl.constexpr(float("inf"))
-UNIT = tl.constexpr(ALIGNED)  # elements in which strides are given, so that the compiler knows what they are multiples of
+UNIT = tl.constexpr(ALIGNED)  # elements in which strides are given: all tensors that kernels take have multiples of it
 SIZES = ["scale", "heads", "rows", "keys", "q_batch", "q_head", "q_row", "k_batch", "k_head", "k_row"]
 
 
@@ -238,16 +238,6 @@ def attention_grad_kernel(
             )  # fmt: skip
 
 
-def is_fused(kind: Kind) -> bool:
-    """Whether there is a kernel for attention, or its gradient, of this kind."""
-    if len(kind.ins) != OPERANDS[kind.row.name] or any(type(s) is Spec and s.dtype is not float32 for s in kind.ins):
-        return False
-    q, k, v = [s for s in kind.ins if type(s) is Spec][kind.row.name == "attention_grad" :][:3]
-    if q.ndim != AXES or q.shape[:2] != k.shape[:2] or q.shape[-1] != v.shape[-1] or q.shape[-1] not in WIDTHS:
-        return False
-    return q.numel // q.shape[-1] * k.shape[2] >= LEAST and max(q.numel, k.numel) <= MOST
-
-
 def attention(q: Array, k: Array, v: Array, scale: float, *, causal: bool) -> tuple[Array, Array]:
     split_, (batch, heads, rows, wide), keys = _split(q, k, v), q.shape, k.shape[2]
     y, lse = q.new_empty((batch, rows, heads, wide)), q.new_empty((batch, heads, rows))
@@ -300,9 +290,36 @@ def _packed(a: Array) -> Array:
     return a if a.is_contiguous() and a.data_ptr() % ALIGNED == 0 else a.clone(memory_format=torch.contiguous_format)
 
 
-KERNELS: dict[str, Callable[..., tuple[Array, ...]]] = {"attention": attention, "attention_grad": attention_grad}
-OPERANDS = {"attention": 4, "attention_grad": 7}  # without a mask
 OPERANDS_SIDE_BY_SIDE = 3  # queries, keys and values
+
+
+class Form(NamedTuple):
+    """`run` takes so many `operands`, without a mask, with so many before the queries."""
+
+    run: Callable[..., tuple[Array, ...]]
+    operands: int
+    before: int
+
+
+FORMS = {"attention": Form(attention, 4, 0), "attention_grad": Form(attention_grad, 7, 1)}
+
+
+def is_fused(kind: Kind) -> bool:
+    """Whether there is a kernel for attention, or its gradient, of this kind."""
+    form = FORMS[kind.row.name]
+    if len(kind.ins) != form.operands or any(type(s) is Spec and s.dtype is not float32 for s in kind.ins):
+        return False
+    q, k, v = _specs(kind)
+    if q.ndim != AXES or q.shape[:2] != k.shape[:2] or q.shape[-1] != v.shape[-1] or q.shape[-1] not in WIDTHS:
+        return False
+    return q.numel // q.shape[-1] * k.shape[2] >= LEAST and max(q.numel, k.numel) <= MOST
+
+
+def _specs(kind: Kind) -> tuple[Spec, Spec, Spec]:
+    """Of queries, keys and values."""
+    q, k, v = kind.ins[FORMS[kind.row.name].before :][:OPERANDS_SIDE_BY_SIDE]
+    assert isinstance(q, Spec) and isinstance(k, Spec) and isinstance(v, Spec)
+    return q, k, v
 
 
 EXAMPLE = (1, 1, 64)  # batch, heads and tokens, of zeros
@@ -310,32 +327,30 @@ SCALE = 1.0
 
 
 class AttentionKernel:
-    """The kernels of a kind for heads of one width. `is_ready` when they are compiled, `is_done` also when their compilation
-    failed."""
+    """The kernels of a form of attention for heads of one width. `is_ready` when they are compiled, `is_done` also when their
+    compilation failed."""
 
     is_ready = is_done = False
 
-    def __init__(self, name: str, causal: bool, wide: int, parts: int) -> None:
-        self.name, self.causal, self.wide, self.parts = name, causal, wide, parts
+    def __init__(self, form: Form, causal: bool, wide: int, same: bool) -> None:
+        self.form, self.causal, self.wide, self.same = form, causal, wide, same
 
     def compile(self, at: torch.device) -> None:
-        """Compile them and load them onto the device, for tokens that are zeros."""
+        """Compile them and load them onto the device, for tokens that are zeros, with as many keys as queries if they are the
+        `same`."""
         q = torch.zeros((*EXAMPLE, self.wide), device=at)
-        k = q if self.parts > 1 else torch.zeros((*EXAMPLE[:2], 2 * EXAMPLE[2], self.wide), device=at)
-        if self.name == "attention":
-            attention(q, k, k, SCALE, causal=self.causal)
-        else:
-            attention_grad(q, q, k, k, q, q[..., 0].contiguous(), SCALE, causal=self.causal)
+        k = q if self.same else torch.zeros((*EXAMPLE[:2], 2 * EXAMPLE[2], self.wide), device=at)
+        before, behind = (q,) * self.form.before, (q, q[..., 0].contiguous()) * self.form.before
+        self(*before, q, k, k, *behind, SCALE)
 
     def __call__(self, *operands: Any) -> tuple[Array, ...]:
-        return KERNELS[self.name](*operands, causal=self.causal)
+        return self.form.run(*operands, causal=self.causal)
 
 
 def kernel(kind: Kind, ask: Callable[[Any, Callable[[], Any]], Any]) -> Any:
     """The kernel that graphs have for a kind, compiled or not; None of other kinds."""
-    if kind.row.name not in KERNELS or not is_fused(kind):
+    if kind.row.name not in FORMS or not is_fused(kind):
         return None
-    q, k = [s for s in kind.ins if type(s) is Spec][kind.row.name == "attention_grad" :][:2]
-    parts = OPERANDS_SIDE_BY_SIDE if q.shape[2] == k.shape[2] else 1
-    key = kind.row.name, kind.settings["causal"], q.shape[-1], parts
+    q, k, _ = _specs(kind)
+    key = FORMS[kind.row.name], kind.settings["causal"], q.shape[-1], q.shape[2] == k.shape[2]
     return ask(key, lambda: AttentionKernel(*key))
