@@ -132,8 +132,8 @@ def bert(at: Setting) -> Steps:
     return steps
 
 
-def lstm(at: Setting) -> Steps:
-    """Two layers over a sequence, the class from the last state; Adam."""
+def recurrent(at: Setting, layer: str, both: bool = False) -> Steps:
+    """Two layers over a sequence, in `both` directions or one, the class from the last state; Adam."""
     wide, length, size = at.pick((256, 64, 32), (32, 16, 8))
 
     def make(lib: Any) -> Any:
@@ -142,7 +142,8 @@ def lstm(at: Setting) -> Steps:
         class Reader(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                self.recurrent, self.head = nn.LSTM(wide, wide, 2, batch_first=True), nn.Linear(wide, 10)
+                self.recurrent = getattr(nn, layer)(wide, wide, 2, batch_first=True, bidirectional=both)
+                self.head = nn.Linear(2 * wide if both else wide, 10)
 
             def forward(self, x: Any) -> Any:
                 y, _ = self.recurrent(x)
@@ -157,9 +158,10 @@ def lstm(at: Setting) -> Steps:
 
 # benchmarks/results/README.md has the profiles
 KERNELS = (
-    "the device has no pause: of its 3.8 ms products by tensor cores take 1.7 and attention 0.7, of reduce-overhead's 5.3 "
-    "3.7 and 0.7"
+    "the device has no pause: of its 3.4 ms products by tensor cores take 1.9, pieces 0.3 and attention 0.4; eager is bound by "
+    "its host's Python, and 7.9 to 10.5 ms were seen on one host"
 )
+FIFTH = "the worker waits after the read of every fifth step"
 PIECES = "pointwise ops and norms are kernels of their own, and the client takes 1.6 ms"
 LM = partial(Loop, of_eager=2.5, why_on_gpu=KERNELS)
 LOOPS = {
@@ -187,8 +189,8 @@ LOOPS = {
         bert,
         why_on_gpu="its kernels take 3.1 ms, and after the read of every fifth step the device waits for the next batch",
     ),
-    "lstm": Loop(
-        lstm,
-        why_on_cpu="the worker waits after the read of every fifth step",
-    ),
+    "lstm": Loop(partial(recurrent, layer="LSTM"), why_on_cpu=FIFTH),
+    "lstm-both": Loop(partial(recurrent, layer="LSTM", both=True), why_on_cpu=FIFTH),
+    "gru": Loop(partial(recurrent, layer="GRU"), why_on_cpu=FIFTH),
+    "rnn": Loop(partial(recurrent, layer="RNN"), why_on_cpu=FIFTH),
 }
