@@ -167,7 +167,10 @@ AUTO_COMPILE = flag("GT_AUTO_COMPILE", [WORKER], "`1` compiles every step that r
 CUDA_GRAPHS = flag("GT_CUDA_GRAPHS", [WORKER], "`0` runs steps that repeat without CUDA graphs", default=True)
 CHAINS = flag("GT_CHAINS", [WORKER], "`0` computes every elementwise op of a CUDA graph by a kernel of its own", default=True)
 SPLIT_PRODUCTS = flag(
-    "GT_SPLIT_PRODUCTS", [WORKER], "`0` leaves float32 products of CUDA graphs to cuBLAS, without tensor cores", default=True
+    "GT_SPLIT_PRODUCTS",
+    [WORKER],
+    "`0` leaves float32 products and attention of CUDA graphs to cuBLAS and PyTorch, without tensor cores",
+    default=True,
 )
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
