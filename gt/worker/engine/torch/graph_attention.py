@@ -293,7 +293,7 @@ def _packed(a: Array) -> Array:
 OPERANDS_SIDE_BY_SIDE = 3  # queries, keys and values
 
 
-class Form(NamedTuple):
+class AttentionOp(NamedTuple):
     """`run` takes so many `operands`, without a mask, with so many before the queries."""
 
     run: Callable[..., tuple[Array, ...]]
@@ -301,13 +301,13 @@ class Form(NamedTuple):
     before: int
 
 
-FORMS = {"attention": Form(attention, 4, 0), "attention_grad": Form(attention_grad, 7, 1)}
+OPS = {"attention": AttentionOp(attention, 4, 0), "attention_grad": AttentionOp(attention_grad, 7, 1)}
 
 
 def is_fused(kind: Kind) -> bool:
     """Whether there is a kernel for attention, or its gradient, of this kind."""
-    form = FORMS[kind.row.name]
-    if len(kind.ins) != form.operands or any(type(s) is Spec and s.dtype is not float32 for s in kind.ins):
+    op = OPS[kind.row.name]
+    if len(kind.ins) != op.operands or any(type(s) is Spec and s.dtype is not float32 for s in kind.ins):
         return False
     q, k, v = _specs(kind)
     if q.ndim != AXES or q.shape[:2] != k.shape[:2] or q.shape[-1] != v.shape[-1] or q.shape[-1] not in WIDTHS:
@@ -317,7 +317,7 @@ def is_fused(kind: Kind) -> bool:
 
 def _specs(kind: Kind) -> tuple[Spec, Spec, Spec]:
     """Of queries, keys and values."""
-    q, k, v = kind.ins[FORMS[kind.row.name].before :][:OPERANDS_SIDE_BY_SIDE]
+    q, k, v = kind.ins[OPS[kind.row.name].before :][:OPERANDS_SIDE_BY_SIDE]
     assert isinstance(q, Spec) and isinstance(k, Spec) and isinstance(v, Spec)
     return q, k, v
 
@@ -327,30 +327,30 @@ SCALE = 1.0
 
 
 class AttentionKernel:
-    """The kernels of a form of attention for heads of one width. `is_ready` when they are compiled, `is_done` also when their
-    compilation failed."""
+    """The kernels of attention, or of its gradient, for heads of one width. `is_ready` when they are compiled, `is_done` also
+    when their compilation failed."""
 
     is_ready = is_done = False
 
-    def __init__(self, form: Form, causal: bool, wide: int, same: bool) -> None:
-        self.form, self.causal, self.wide, self.same = form, causal, wide, same
+    def __init__(self, op: AttentionOp, causal: bool, wide: int, same: bool) -> None:
+        self.op, self.causal, self.wide, self.same = op, causal, wide, same
 
     def compile(self, at: torch.device) -> None:
         """Compile them and load them onto the device, for tokens that are zeros, with as many keys as queries if they are the
         `same`."""
         q = torch.zeros((*EXAMPLE, self.wide), device=at)
         k = q if self.same else torch.zeros((*EXAMPLE[:2], 2 * EXAMPLE[2], self.wide), device=at)
-        before, behind = (q,) * self.form.before, (q, q[..., 0].contiguous()) * self.form.before
+        before, behind = (q,) * self.op.before, (q, q[..., 0].contiguous()) * self.op.before
         self(*before, q, k, k, *behind, SCALE)
 
     def __call__(self, *operands: Any) -> tuple[Array, ...]:
-        return self.form.run(*operands, causal=self.causal)
+        return self.op.run(*operands, causal=self.causal)
 
 
 def kernel(kind: Kind, ask: Callable[[Any, Callable[[], Any]], Any]) -> Any:
     """The kernel that graphs have for a kind, compiled or not; None of other kinds."""
-    if kind.row.name not in FORMS or not is_fused(kind):
+    if kind.row.name not in OPS or not is_fused(kind):
         return None
     q, k, _ = _specs(kind)
-    key = FORMS[kind.row.name], kind.settings["causal"], q.shape[-1], q.shape[2] == k.shape[2]
+    key = OPS[kind.row.name], kind.settings["causal"], q.shape[-1], q.shape[2] == k.shape[2]
     return ask(key, lambda: AttentionKernel(*key))
