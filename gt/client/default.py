@@ -14,8 +14,8 @@ from gt.client.scope import HERE
 from gt.client.session import Session
 from gt.clusters import pool_file
 from gt.config import Config, read
-from gt.errors import ArgumentError, ConnectionFailed
-from gt.launch import Children
+from gt.errors import ArgumentError, ConnectionFailed, GTError
+from gt.launch import SERVER_ENDS, Children
 from gt.transport import lanes
 from gt.transport.addresses import address_of, await_listener, ipc_address, listens
 from gt.transport.auth import Keys
@@ -144,7 +144,10 @@ def _complete_log(session: Session) -> None:
     """Before the processes end: the client's last events, and the workers', which answer after all other work."""
     if session.reports is not None:
         session.reports.end()
-    session.ask("stats", timeout=1.0)
+    try:
+        session.ask("stats", timeout=SERVER_ENDS)
+    except GTError as wrong:
+        environment.warn([f"the instruction log may lack the last lines: {wrong}"])
 
 
 def is_connected() -> bool:

@@ -81,6 +81,25 @@ def test_the_instruction_log_has_every_op_on_its_way(processes: Processes, tmp_p
         assert any("| auto_worker     | WorkerOp  | success=True" in line for line in lines)
 
 
+STOPPED = """
+import os, signal, subprocess
+import gt
+from gt.client import default
+print((gt.ones(2, 4) @ gt.ones(4, 1)).sum().item())
+last = gt.ones(3) * 2
+server = default._default.children.servers[0].pid
+os.kill(server, signal.SIGSTOP)
+subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {server}"])
+"""
+
+
+def test_a_server_that_stands_still_when_the_script_ends_completes_its_log(processes: Processes, tmp_path: Path) -> None:
+    script = processes.script(STOPPED, GT_INSTRUCTION_LOG="ops.log", GT_ONE_PROCESS="1")
+    assert script.ended() == 0 and script.out == "8.0\n" and script.err == "", script.err
+    lines = (tmp_path / "ops.log").read_text().splitlines()
+    assert any("op=mul " in line for line in lines), lines
+
+
 @pytest.mark.default("GT_TRACE")  # one of the faults is a trace that breaks
 def test_the_doctor_names_the_faults_of_a_script_in_its_instruction_log(processes: Processes, tmp_path: Path) -> None:
     script = processes.script(FAULTS, GT_INSTRUCTION_LOG="ops.log")
