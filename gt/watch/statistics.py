@@ -72,7 +72,7 @@ TRACES: Described = {
     "graph_captures": "CUDA graphs that were recorded",
     "chains": "kernels of CUDA graphs that compute several elementwise instructions each",
     "chained": "instructions that these compute",
-    "chains_failed": "kernels of chains, products and group norms that could not be compiled: PyTorch's kernels run instead",
+    "chains_failed": "Triton kernels of CUDA graphs that could not be compiled: PyTorch's kernels run instead",
     "group_norms": "group norms and their gradients in CUDA graphs that are one kernel each",
     "attentions": "attention and its gradients in float32 in CUDA graphs that tensor cores compute from split factors",
     "split_products": "float32 products of CUDA graphs that tensor cores compute from split factors",

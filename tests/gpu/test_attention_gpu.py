@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import gt
-from gt.testing import cluster
 from gt.worker.engine.torch import graph_attention, training
+from tests.gpu.training import Begun, trained
 
 pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
@@ -46,6 +46,16 @@ def test_attention_by_pieces_errs_no_more_than_pytorch_s(shape: tuple[int, ...],
         assert first <= 1.1 * second, first / second
 
 
+def test_weights_of_keys_that_are_not_there_are_none_however_low_the_scores() -> None:
+    g, q, k, v = operands((1, 2, 128, 16), 90)
+    q, k = q + 10, k - 10
+    exact = training.attention(q.double(), k.double(), v.double(), 0.3, causal=False)
+    right = training.attention_grad(*(t.double() for t in (g, q, k, v, *exact)), 0.3, causal=False)
+    made = graph_attention.attention(q, k, v, 0.3, causal=False)
+    for found, want in zip(graph_attention.attention_grad(g, q, k, v, *made, 0.3, causal=False), right, strict=True):
+        torch.testing.assert_close(found.double(), want, rtol=1e-3, atol=1e-3)
+
+
 def test_gradients_have_the_same_bits_each_time() -> None:
     g, q, k, v = operands((4, 8, 512, 64), 512)
     made = graph_attention.attention(q, k, v, 0.125, causal=True)
@@ -57,40 +67,36 @@ def test_infinities_and_nans_come_out_as_defined() -> None:
     """PyTorch's kernel in float32 gives others."""
     _, q, k, v = operands((2, 2, 256, 64), 256)
     q[0, 0, 3, 5], k[1, 0, 7, 9], v[1, 1, 2, 4], v[0, 1, 200, 1] = torch.nan, -torch.inf, torch.inf, 1e-40
-    q[1, 0] = q[1, 0].abs()  # so that its scores for that key are all -inf
+    k[1, 0, :70, 9] = -torch.inf  # more than a tile of keys
+    q[1, 0] = q[1, 0].abs()  # so that its scores for those keys are all -inf
     for causal in (False, True):
         scores = q.double() @ k.double().mT * 0.125
         if causal:
             scores.masked_fill_(~torch.ones(256, 256, dtype=torch.bool, device="cuda").tril(), -torch.inf)
-        found, want = graph_attention.attention(q, k, v, 0.125, causal=causal)[0], (scores.softmax(-1) @ v.double()).float()
+        lse = scores.logsumexp(-1, keepdim=True)
+        want = ((scores - torch.where(lse == -torch.inf, 0.0, lse)).exp() @ v.double()).float()
+        found = graph_attention.attention(q, k, v, 0.125, causal=causal)[0]
         torch.testing.assert_close(found, want, equal_nan=True, rtol=1e-5, atol=1e-5)
 
 
-def trained(steps: int) -> tuple[list[float], dict[str, Any]]:
+def begun() -> Begun:
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((2, 4, 512, 128), np.float32)
-    weights = [rng.standard_normal((384, 128), np.float32) / 11, rng.standard_normal((128, 128), np.float32) / 11]
-    with cluster(1, "pytorch") as c:
-        own, out = (gt.nn.Parameter(gt.tensor(w)) for w in weights)
-        optimizer, losses, F = gt.optim.Adam([own, out], lr=1e-3), [], gt.nn.functional
-        for i in range(steps):
-            optimizer.zero_grad()
-            q, k, v = F.linear(gt.tensor(x), own).reshape(4, 512, 3, 4, 32).permute(2, 0, 3, 1, 4)
-            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(4, 512, 128)
-            loss = ((F.linear(seen, out) - gt.tensor(y)) ** 2).mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item()) if i % 5 == 4 else None
-            if i == steps // 2 and (kernels := c.workers[0].engine.chains) is not None:
-                while (thread := kernels.thread) is not None:
-                    thread.join()
-        return losses, c.workers[0].stats()["traces"]
+    x, y = (gt.tensor(a) for a in rng.standard_normal((2, 4, 512, 128), np.float32))
+    own, out = (gt.nn.Parameter(gt.tensor(rng.standard_normal((n, 128), np.float32) / 11)) for n in (384, 128))
+    F = gt.nn.functional
+
+    def loss() -> Any:
+        q, k, v = F.linear(x, own).reshape(4, 512, 3, 4, 32).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(4, 512, 128)
+        return ((F.linear(seen, out) - y) ** 2).mean()
+
+    return [own, out], loss
 
 
 def test_training_with_attention_by_pieces_gives_the_losses_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    losses, stats = trained(60)
+    losses, stats = trained(begun)
     monkeypatch.setenv("GT_SPLIT_PRODUCTS", "0")
-    others, plain = trained(60)
+    others, plain = trained(begun)
     assert stats["attentions"] >= 2 and not stats["chains_failed"], stats
     assert plain["attentions"] == 0 and plain["compiled_calls"], plain
     np.testing.assert_allclose(losses, others, rtol=1e-4)

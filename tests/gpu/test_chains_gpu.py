@@ -19,6 +19,7 @@ from gt.worker.engine.torch import chain_source
 from gt.worker.engine.torch.graph_chains import GraphChains
 from gt.worker.engine.torch.graph_function import tensor_kernels
 from gt.worker.programs.passes.chains import CHAIN
+from tests.gpu.training import await_kernels
 from tests.ops.chain_cases import Writer, cases
 
 pytestmark = pytest.mark.gpu
@@ -29,16 +30,11 @@ ENGINE = engine_for("pytorch")
 CASES = cases()
 
 
-def compiled(engine: Any) -> None:
-    while (thread := engine.chains.thread) is not None:
-        thread.join()
-
-
 def fused(program: Program) -> tuple[Program, dict[int, Any]]:
     chains = GraphChains(ENGINE, waits=True)
     chains.begin()
     chains.fuse(program, images=False)
-    compiled(ENGINE)
+    await_kernels(ENGINE)
     assert not ENGINE.chains.failures, ENGINE.chains.failures
     assert chains.are_compiled() or not chains.lacking
     chains.begin()
@@ -93,7 +89,7 @@ def heat(steps: int, waits: bool) -> tuple[list[Any], dict[str, Any]]:
             if i % 5 == 4:
                 found += [u.abs().max().item(), *[h.numpy() for h in held]]
             if waits and i == steps // 2:
-                compiled(c.workers[0].engine)
+                await_kernels(c.workers[0].engine)
         return found, c.workers[0].stats()["traces"]
 
 

@@ -11,6 +11,7 @@ import torch
 import gt
 from gt.testing import cluster
 from gt.worker.engine.torch import graph_group_norm, layers
+from tests.gpu.training import await_kernels
 
 pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
@@ -53,11 +54,7 @@ def trained(lib: Any, steps: int, waits: Any = None) -> list[float]:
 
 def test_training_with_group_norms_of_graphs_gives_pytorch_s_losses() -> None:
     with cluster(1, "pytorch") as c:
-
-        def compiled() -> None:
-            while (thread := c.workers[0].engine.chains.thread) is not None:
-                thread.join()
-
-        mine, stats = trained(gt, 60, compiled), c.workers[0].stats()["traces"]
+        mine = trained(gt, 60, lambda: await_kernels(c.workers[0].engine))
+        stats = c.workers[0].stats()["traces"]
     assert stats["group_norms"] >= 2 and not stats["chains_failed"], stats
     np.testing.assert_allclose(mine, trained(torch, 60), rtol=2e-2)

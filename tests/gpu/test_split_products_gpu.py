@@ -11,8 +11,8 @@ import torch
 import gt
 from gt.ops import infer, row
 from gt.spec import Spec, float32
-from gt.testing import cluster
 from gt.worker.engine.torch import product_sizes, split_products
+from tests.gpu.training import Begun, trained
 
 pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
@@ -66,30 +66,18 @@ def test_infinities_and_nans_come_out_as_of_cublas() -> None:
     assert torch.equal(found[found.isinf()], want[want.isinf()])
 
 
-def trained(steps: int) -> tuple[list[float], dict[str, Any]]:
+def begun() -> Begun:
     rng = np.random.default_rng(0)
-    w = [rng.standard_normal((512, 512), np.float32) / 23 for _ in range(2)]
-    x, y = rng.standard_normal((2, 1024, 512), np.float32)
-    with cluster(1, "pytorch") as c:
-        a, b = (gt.nn.Parameter(gt.tensor(v)) for v in w)
-        optimizer, losses = gt.optim.Adam([a, b], lr=1e-3), []
-        for i in range(steps):
-            optimizer.zero_grad()
-            hidden = gt.nn.functional.linear(gt.tensor(x), a).relu()
-            loss = ((gt.nn.functional.linear(hidden, b) - gt.tensor(y)) ** 2).mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item()) if i % 5 == 4 else None
-            if i == steps // 2 and (kernels := c.workers[0].engine.chains) is not None:
-                while (thread := kernels.thread) is not None:
-                    thread.join()
-        return losses, c.workers[0].stats()["traces"]
+    a, b = (gt.nn.Parameter(gt.tensor(rng.standard_normal((512, 512), np.float32) / 23)) for _ in range(2))
+    x, y = (gt.tensor(array) for array in rng.standard_normal((2, 1024, 512), np.float32))
+    linear = gt.nn.functional.linear
+    return [a, b], lambda: ((linear(linear(x, a).relu(), b) - y) ** 2).mean()
 
 
 def test_training_with_split_products_gives_the_losses_of_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine, stats = trained(60)
+    mine, stats = trained(begun)
     monkeypatch.setenv("GT_SPLIT_PRODUCTS", "0")
-    want, plain = trained(60)
+    want, plain = trained(begun)
     assert stats["split_products"] >= 5 and not stats["chains_failed"], stats
     assert plain["split_products"] == 0 and plain["compiled_calls"], plain
     np.testing.assert_allclose(mine, want, rtol=1e-4)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.ops.interpreted import assert_prints_right
 
 INTERPRETED = """
 import sys, warnings
@@ -50,8 +49,4 @@ print("right")
 
 def test_kernels_of_chains_give_the_results_of_their_ops() -> None:
     pytest.importorskip("triton")
-    ran = subprocess.run(
-        [sys.executable, "-c", INTERPRETED, str(Path(__file__).parents[2])],
-        capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}, check=False,
-    )  # fmt: skip
-    assert ran.stdout.strip() == "right", ran.stderr[-2000:]
+    assert_prints_right(INTERPRETED, str(Path(__file__).parents[2]))

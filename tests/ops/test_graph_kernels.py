@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.ops.interpreted import assert_prints_right
 
 INTERPRETED = """
 import warnings
@@ -68,7 +66,4 @@ print("right")
 
 @pytest.mark.usefixtures("triton_loops")
 def test_kernels_of_graphs_give_pytorch_s_results() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
-    assert ran.stdout.strip() == "right", ran.stderr[-2000:]
+    assert_prints_right(INTERPRETED)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -15,6 +12,7 @@ import torch
 from gt.worker.engine import philox
 from gt.worker.engine.numpy import NumpyNamespace as NumPy
 from gt.worker.engine.torch.namespace import TorchNamespace as Torch
+from tests.ops.interpreted import assert_prints_right
 
 SEEDS = [(5, 1), ((7 << 33) + 9, (3 << 32) + 2)]
 
@@ -76,7 +74,4 @@ print("right")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not there")
 def test_triton_gives_the_bits_of_numpy() -> None:
     """On the CPU, by Triton's interpreter."""
-    ran = subprocess.run(
-        [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
-    assert ran.stdout.strip() == "right", ran.stderr[-2000:]
+    assert_prints_right(INTERPRETED)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from gt.ops import infer, row
 from gt.spec import Spec, bfloat16, float32
 from gt.worker.engine.torch.product_sizes import depth_parts, product_sizes
+from tests.ops.interpreted import assert_prints_right
 
 INTERPRETED = """
 import torch
@@ -58,10 +56,7 @@ print("right")
 
 @pytest.mark.usefixtures("triton_loops")
 def test_split_products_give_pytorch_s_results() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
-    assert ran.stdout.strip() == "right", ran.stderr[-2000:]
+    assert_prints_right(INTERPRETED)
 
 
 def sizes(a: tuple, b: tuple, dtype: Any = float32, precision: str = "", name: str = "matmul") -> Any:

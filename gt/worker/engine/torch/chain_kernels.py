@@ -19,9 +19,9 @@ from gt.ops import Kind
 from gt.spec import Spec
 from gt.worker.engine.torch.chain_source import BLOCK, is_elementwise, source
 from gt.worker.engine.torch.dtypes import TORCH
+from gt.worker.engine.torch.packed import packed
 
 Array = torch.Tensor
-ALIGNED = 16  # bytes: a kernel is compiled for pointers to multiples of it
 IMAGES = 4  # axes of tensors that may lie with their channels last
 MOST = 512  # kernels that a process compiles
 NUMBERS = {float: torch.float64, int: torch.int64}  # of numbers that calls give
@@ -53,17 +53,13 @@ class ChainKernel:
         layout = torch.contiguous_format
         if self.of_images and all(a.is_contiguous(memory_format=torch.channels_last) for a in operands if a.ndim):
             layout = torch.channels_last
-        given = [_laid_out(a, layout if a.ndim else torch.contiguous_format) for a in operands]
+        given = [packed(a, layout if a.ndim else torch.contiguous_format) for a in operands]
         made = [torch.empty(shape, dtype=t, device=given[0].device, memory_format=layout) for shape, t in self.results]
         self._launch(triton.cdiv(self.elements, BLOCK), *given, *made, 0)
         return tuple(made) if len(made) > 1 else made[0]
 
     def _launch(self, programs: int, *given: Any) -> None:
         self.kernel[(programs,)](*given, num_warps=4, enable_fp_fusion=False)
-
-
-def _laid_out(a: Array, layout: torch.memory_format) -> Array:
-    return a if a.is_contiguous(memory_format=layout) and a.data_ptr() % ALIGNED == 0 else a.clone(memory_format=layout)
 
 
 class ChainKernels:

@@ -14,13 +14,13 @@ import triton.language as tl
 
 from gt.ops import Kind
 from gt.spec import Spec, float32
+from gt.worker.engine.torch.packed import packed
 
 Array = torch.Tensor
 GROUP = 16384  # most elements of a group that a program can have in registers
 FEW = 4096  # elements of a group for four warps; a larger one has more
 BATCH = 256  # most images, whose sums are added up by one program
 EPS = 1e-5  # of the zeros
-ALIGNED = 16  # bytes: a kernel is compiled for pointers to multiples of it
 LEAST = 1 << 16  # elements: PyTorch's kernels for fewer take no longer
 PARTS = 2  # weight and bias
 COLUMNS = 16  # columns of a program that adds up sums
@@ -110,7 +110,7 @@ def _given(a: Array, groups: int) -> tuple[Any, ...]:
 
 
 def group_norm(a: Array, eps: float, w: Array, bias: Array, *, groups: int) -> tuple[Array, ...]:
-    a, w, bias = (_packed(x) for x in (a, w, bias))
+    a, w, bias = (packed(x) for x in (a, w, bias))
     channels, size, groups, tile, warps = _given(a, groups)
     y, (mean, rstd) = torch.empty_like(a), (a.new_empty((len(a), groups)) for _ in range(2))
     grid = (len(a) * groups,)
@@ -122,17 +122,13 @@ def group_norm_grad(
     g: Array, a: Array, mean: Array, rstd: Array, w: Array, *, groups: int, bias: bool
 ) -> tuple[Array, ...]:  # fmt: skip
     """The gradients of input, weight and bias in one pass over memory, and one over the sums of the images."""
-    g, a, mean, rstd, w = (_packed(x) for x in (g, a, mean, rstd, w))
+    g, a, mean, rstd, w = (packed(x) for x in (g, a, mean, rstd, w))
     channels, size, groups, tile, warps = _given(a, groups)
     y, sums, found = torch.empty_like(a), a.new_empty((len(a), PARTS, channels)), a.new_empty((PARTS, channels))
     grid, columns = (len(a) * groups,), PARTS * channels
     group_norm_grad_kernel[grid](g, a, mean, rstd, w, y, sums, channels, size, groups, *tile, num_warps=warps)
     batch_sum_kernel[(triton.cdiv(columns, COLUMNS),)](sums, found, len(a), columns, BATCH, COLUMNS, num_warps=4)
     return y, found[0], found[1]
-
-
-def _packed(a: Array) -> Array:
-    return a if a.is_contiguous() and a.data_ptr() % ALIGNED == 0 else a.clone(memory_format=torch.contiguous_format)
 
 
 KERNELS: dict[str, Callable[..., tuple[Array, ...]]] = {"group_norm": group_norm, "group_norm_grad": group_norm_grad}

@@ -206,7 +206,7 @@ def is_small_table(kind: Kind) -> bool:
 
 
 def embedding_grad(g: Array, index: Array, *, shape: tuple[int, int], padding: int) -> Array:
-    """In the order of the indices: the same bits each time."""
+    """Sums have one order: the same bits each time."""
     g, index, (rows, columns) = g.contiguous(), index.contiguous(), shape
     y = g.new_empty(shape)
     grid = (rows, triton.cdiv(columns, TABLE_COLUMNS))

@@ -12,7 +12,8 @@ import triton.language as tl
 
 COUNTERS = 512  # Philox counters per program: 2048 words
 DROPOUT_COUNTERS = 256  # of 2048 numbers of 16 bits
-VECTOR = 16  # elements: where all pieces begin at multiples, memory is accessed by vectors
+VECTOR = 16  # elements: where all programs begin at multiples, memory is accessed by vectors
+MULTIPLE = tl.constexpr(VECTOR)
 WARPS, NORMAL_WARPS = 4, 2  # a normal number takes three times the instructions of a uniform one
 OPTIONS = {"enable_fp_fusion": False}  # normal numbers have the same bits as in C, which writes each fused operation
 
@@ -56,7 +57,7 @@ def place(first_counter, first, count, each: tl.constexpr, counters: tl.constexp
     low = tl.maximum(-origin, 0).to(tl.int32)
     high = tl.minimum(count - origin, each * counters).to(tl.int32)
     if whole:
-        origin, low, high = tl.multiple_of(origin, 16), tl.multiple_of(low, 16), tl.multiple_of(high, 16)
+        origin, low, high = tl.multiple_of(origin, MULTIPLE), tl.multiple_of(low, MULTIPLE), tl.multiple_of(high, MULTIPLE)
     i = tl.arange(0, each * counters)
     return origin, i, (i >= low) & (i < high)
 

@@ -12,11 +12,11 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from gt.worker.engine.torch.packed import packed
 from gt.worker.engine.torch.product_sizes import COLUMNS, DEPTH, ROWS, depth_parts, tile_count
 from gt.worker.programs.passes.split_factors import PIECES, ProductSizes
 
 Array = torch.Tensor
-ALIGNED = 16  # bytes: a kernel is compiled for pointers to multiples of it
 BLOCK = 1024
 GROUP = 8  # rows of tiles that are computed together, as they read the same columns
 LARGEST = tl.constexpr(3.3895313892515355e38)  # of bfloat16
@@ -99,7 +99,7 @@ def product_kernel(
 
 
 @triton.jit(do_not_specialize=["parts"])
-def sum_kernel(parts_ptr, y_ptr, count, parts, block: tl.constexpr):
+def sum_parts_kernel(parts_ptr, y_ptr, count, parts, block: tl.constexpr):
     """The sum of parts that lie one behind another."""
     at = tl.program_id(0) * block + tl.arange(0, block)
     total = tl.load(parts_ptr + at, mask=at < count, other=0.0)
@@ -111,18 +111,14 @@ def sum_kernel(parts_ptr, y_ptr, count, parts, block: tl.constexpr):
 def split(a: Array) -> Array:
     """The pieces of a tensor, in front of its axes."""
     made = torch.empty((PIECES, *a.shape), dtype=torch.bfloat16, device=a.device)
-    split_kernel[(triton.cdiv(a.numel(), BLOCK),)](_packed(a), made, a.numel(), BLOCK, num_warps=4)
+    split_kernel[(triton.cdiv(a.numel(), BLOCK),)](packed(a), made, a.numel(), BLOCK, num_warps=4)
     return made
 
 
 def _summed(parts: Array) -> Array:
     made = torch.empty_like(parts[0])
-    sum_kernel[(triton.cdiv(made.numel(), BLOCK),)](parts, made, made.numel(), len(parts), BLOCK, num_warps=4)
+    sum_parts_kernel[(triton.cdiv(made.numel(), BLOCK),)](parts, made, made.numel(), len(parts), BLOCK, num_warps=4)
     return made
-
-
-def _packed(a: Array) -> Array:
-    return a if a.is_contiguous() and a.data_ptr() % ALIGNED == 0 else a.clone(memory_format=torch.contiguous_format)
 
 
 def _described(pieces: Array, turned: bool, tile: tuple[int, int]) -> Any:
@@ -150,7 +146,7 @@ class ProductKernel:
         rows, columns, depth, turned, _ = sizes
         made = torch.empty((parts, rows, columns), dtype=torch.float32, device=a.device)
         a, b = (_described(x, t, n) for x, t, n in zip((a, b), turned, ((ROWS, DEPTH), (DEPTH, COLUMNS))))
-        bias = made if bias is None else _packed(bias)
+        bias = made if bias is None else packed(bias)
         product_kernel[tile_count(sizes), parts](
             a, b, bias, made, rows, columns, depth, depth // parts, *turned, ROWS, COLUMNS, DEPTH, GROUP, self.adds,
             num_warps=4, num_stages=2,
