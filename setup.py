@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 ADDRESS = os.environ.get("PROJECT_URL", "").rstrip("/")  # of the repository, once it is public (CONTRIBUTING.md)
 PAGES = {"Homepage": "", "Source": "", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md"}
 
-HEADERS = ("pointwise", "rows", "products", "lstm", "channels")  # of the kernels for small tensors
+HEADERS = ("pointwise", "rows", "products", "recurrent", "channels")  # of the kernels for small tensors
 
 ROOT = Path(__file__).parent
 # Without the package, whose dependencies may be missing.

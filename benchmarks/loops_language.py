@@ -161,7 +161,6 @@ KERNELS = (
     "the device has no pause: of its 3.4 ms products by tensor cores take 1.9, pieces 0.3 and attention 0.4; eager is bound by "
     "its host's Python, and 7.9 to 10.5 ms were seen on one host"
 )
-AUTOGRAD = "the worker calls the layer of eager, with PyTorch's autograd: hundreds of kernels of microseconds"
 FIFTH = "the worker waits after the read of every fifth step"
 PIECES = "pointwise ops and norms are kernels of their own, and the client takes 1.6 ms"
 LM = partial(Loop, of_eager=2.5, why_on_gpu=KERNELS)
@@ -192,6 +191,6 @@ LOOPS = {
     ),
     "lstm": Loop(partial(recurrent, layer="LSTM"), why_on_cpu=FIFTH),
     "lstm-both": Loop(partial(recurrent, layer="LSTM", both=True), why_on_cpu=FIFTH),
-    "gru": Loop(partial(recurrent, layer="GRU"), why_on_cpu=AUTOGRAD),
-    "rnn": Loop(partial(recurrent, layer="RNN"), why_on_cpu=AUTOGRAD),
+    "gru": Loop(partial(recurrent, layer="GRU")),
+    "rnn": Loop(partial(recurrent, layer="RNN")),
 }

@@ -33,8 +33,9 @@ WORKER: Described = {
     "bytes_back": "bytes that were moved back",
     "no_room": "instructions for which neither the device nor the host had room",
     "collectives": "collectives by way: `nccl`, `memory`, `gloo`, `hosts`, `mail in two levels` or `mail`",
-    "small_kernels": "calls of kernels in C for small tensors on a CPU: `runs` of one instruction or more, layers of an LSTM "
-    "(`lstm`), their `lstm_gradient`, updates of a table's `rows`, batch norms in training (`norm`), and their `norm_gradient`",
+    "small_kernels": "calls of kernels in C for small tensors on a CPU: `runs` of one instruction or more, directions of "
+    "recurrent layers (`recurrent`), their `recurrent_gradient`, updates of a table's `rows`, batch norms in training (`norm`) "
+    "and their `norm_gradient`",
     "mailed": "bytes of tensors that went by mail to workers of its `own host` and of `other hosts`",
     "idle": "the share of time in which the worker had nothing to do",
     "busy_seconds": "seconds in which it had",

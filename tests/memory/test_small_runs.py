@@ -66,11 +66,11 @@ def test_single_kernels_lstms_norms_and_updates_of_rows_are_counted_outside_of_t
         c.settle()
         assert changed(lambda: x.softmax(1).tolist()) == {"runs": 1}
         assert changed(lambda: (x + 1).tolist()) == {}, "PyTorch's"
-        assert changed(lambda: lstm(x)[0].tolist()) == {"lstm": 2}
+        assert changed(lambda: lstm(x)[0].tolist()) == {"recurrent": 2}
         assert changed(lambda: norm(x).tolist()) == {"norm": 1}
         assert changed(lambda: (norm(x) ** 2).sum().backward())["norm_gradient"] == 1
         found = changed(lambda: lstm(x.detach().requires_grad_())[0].sum().backward())
-        assert (found["lstm"], found["lstm_gradient"]) == (2, 2)
+        assert (found["recurrent"], found["recurrent_gradient"]) == (2, 2)
         (table(gt.tensor([1, 2, 5])) ** 2).sum().backward()
         assert changed(rows.step)["rows"] == 1
 

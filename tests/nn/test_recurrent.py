@@ -12,11 +12,13 @@ import torch
 import gt
 from gt.client.here import here
 from gt.client.native import last_id
+from gt.ops.recurrent import states
+from gt.ops.recurrent_steps import GATES
 from gt.ops.table import TABLE, infer
 from gt.spec import Spec, float32
 from gt.worker.engine.choose import make
 from gt.worker.engine.small import NATIVE
-from gt.worker.engine.torch import recurrent, small_lstm
+from gt.worker.engine.torch import recurrent, small_recurrent
 from tests.nn.compare import ENGINES, close, numbers, random_state, to_gt, to_torch
 
 STACKS = [("LSTM", {"proj_size": 2}, 2), ("GRU", {"bidirectional": True}, 1), ("RNN", {"num_layers": 2}, 1)]
@@ -59,11 +61,11 @@ def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(form: str, mo
         pytest.skip("needs PyTorch with oneDNN")
     if form == "forward" and NATIVE is None:
         pytest.skip("needs the part in C")
-    calls, place = [], small_lstm if form == "forward" else recurrent
+    calls, place = [], small_recurrent if form == "forward" else recurrent
     real = getattr(place, form)
     monkeypatch.setattr(place, form, lambda *args: calls.append(args) or real(*args))
     if form != "forward":
-        monkeypatch.setattr(small_lstm, "takes", lambda *args: False)
+        monkeypatch.setattr(small_recurrent, "takes", lambda *args: False)
     with gt.testing.cluster(1, "pytorch"):
         module, x = gt.nn.LSTM(2, 3, 2, bidirectional=form == "_recorded"), gt.tensor(numbers(4, 3, 2), requires_grad=True)
         y = module(x)[0].square().sum()
@@ -78,19 +80,20 @@ def test_a_backward_pass_reads_tensors_that_the_forward_pass_saved(form: str, mo
         assert len(calls) == (3 if form == "forward" else 2)  # the others save nothing then, by another function
 
 
-def lstm_step(layers: int, batch_first: bool) -> list[torch.Tensor]:
-    """Results and gradients of an LSTM's row in PyTorch's engine, its results overwritten before the gradient."""
+def step_of(mode: str, layers: int, ways: int = 1, bias: bool = True, batch_first: bool = False) -> list[torch.Tensor]:
+    """Results and gradients of a recurrent row in PyTorch's engine, its results overwritten before the gradient."""
     generator = torch.Generator().manual_seed(layers)
     x = torch.randn((4, 3, 5) if batch_first else (3, 4, 5), generator=generator)
     x = x.transpose(0, 1) if batch_first else x  # (steps, batch, inputs)
-    begin = [torch.randn((layers, x.shape[1], 6), generator=generator) for _ in range(2)]
-    wide = [(24, 5 if n == 0 else 6) for n in range(layers)]
-    weights = [torch.randn(s, generator=generator) for w in wide for s in (w, (24, 6), (24,), (24,))]
-    settings: dict[str, Any] = {"mode": "LSTM", "layers": layers, "ways": 1, "bias": True, "sizes": (), "saves": True}
-    y, h, c, saved = recurrent.recurrent(x, *begin, *weights, **settings)
-    found = [t.clone() for t in (y, h, c)]
-    given = [torch.randn(t.shape, generator=generator) for t in (y, h, c)]
-    for t in (y, h, c):
+    begin = [torch.randn((layers * ways, x.shape[1], 6), generator=generator) for _ in range(states(mode))]
+    rows, widths = 6 * GATES[mode], [5 if n < ways else 6 * ways for n in range(layers * ways)]
+    shapes = [s for w in widths for s in ((rows, w), (rows, 6), *[(rows,)] * (2 * bias))]
+    weights = [0.3 * torch.randn(s, generator=generator) for s in shapes]  # or values without bounds grow with each step
+    settings: dict[str, Any] = {"mode": mode, "layers": layers, "ways": ways, "bias": bias, "sizes": (), "saves": True}
+    *made, saved = recurrent.recurrent(x, *begin, *weights, **settings)
+    found = [t.clone() for t in made]
+    given = [torch.randn(t.shape, generator=generator) for t in made]
+    for t in made:
         t.zero_()
     return found + list(recurrent.recurrent_grad(*given, saved, x, *begin, *weights, **settings))
 
@@ -102,11 +105,11 @@ def test_onednns_layers_give_the_bits_of_pytorchs_autograd(
 ) -> None:
     if not torch.backends.mkldnn.is_available():
         pytest.skip("needs PyTorch with oneDNN")
-    monkeypatch.setattr(small_lstm, "takes", lambda *args: False)
+    monkeypatch.setattr(small_recurrent, "takes", lambda *args: False)
     with torch.inference_mode():
-        ours = lstm_step(layers, batch_first)
+        ours = step_of("LSTM", layers, batch_first=batch_first)
         monkeypatch.setattr(recurrent, "_onednn_takes", lambda *args: False)
-        theirs = lstm_step(layers, batch_first)
+        theirs = step_of("LSTM", layers, batch_first=batch_first)
     assert len(ours) == len(theirs) == 6 + 4 * layers
     for a, b in zip(ours, theirs):
         assert a.shape == b.shape and torch.equal(a, b)
@@ -114,35 +117,58 @@ def test_onednns_layers_give_the_bits_of_pytorchs_autograd(
 
 @pytest.mark.skipif(NATIVE is None, reason="needs the part in C")
 @pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_layers_in_c_give_pytorchs_numbers(layers: int, batch_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", GATES)
+def test_layers_in_c_give_pytorchs_numbers(
+    mode: str, layers: int, ways: int, bias: bool, batch_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
-    forward = small_lstm.forward
-    monkeypatch.setattr(small_lstm, "forward", lambda *args: calls.append(args) or forward(*args))
+    forward = small_recurrent.forward
+    monkeypatch.setattr(small_recurrent, "forward", lambda *args: calls.append(args) or forward(*args))
     with torch.inference_mode():
-        ours = lstm_step(layers, batch_first)
-        monkeypatch.setattr(small_lstm, "takes", lambda *args: False)
-        theirs = lstm_step(layers, batch_first)
-    assert len(calls) == 1 and len(ours) == len(theirs) == 6 + 4 * layers
+        ours = step_of(mode, layers, ways, bias, batch_first)
+        monkeypatch.setattr(small_recurrent, "takes", lambda *args: False)
+        theirs = step_of(mode, layers, ways, bias, batch_first)
+    each = layers * ways * (4 if bias else 2)
+    assert len(calls) == 1 and len(ours) == len(theirs) == 2 * (1 + states(mode)) + each
     for a, b in zip(ours, theirs):
         torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.skipif(NATIVE is None, reason="needs the part in C")
-def test_a_long_small_lstm_has_the_gradients_of_its_double(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["LSTM", "GRU", "RNN_TANH"])
+@pytest.mark.parametrize("ways", [1, 2])
+def test_long_small_layers_have_the_gradients_of_their_doubles(mode: str, ways: int) -> None:
     """Of more steps than a product has terms in one go."""
     draw = torch.Generator().manual_seed(0)
-    x, begin = torch.randn(300, 3, 5, generator=draw), [torch.randn(1, 3, 7, generator=draw) for _ in range(2)]
-    weights = [0.5 * torch.randn(s, generator=draw) for s in ((28, 5), (28, 7), (28,), (28,))]
-    assert small_lstm.takes(x, begin, weights, "LSTM", 1, True, ())
-    (y, h, c), kept = small_lstm.forward(x, begin, weights)
-    found = small_lstm.backward(torch.ones_like(y), [torch.ones_like(h), torch.ones_like(c)], kept)
+    x, rows = torch.randn(300, 3, 5, generator=draw), 7 * GATES[mode]
+    begin = [torch.randn(ways, 3, 7, generator=draw) for _ in range(states(mode))]
+    weights = [0.5 * torch.randn(s, generator=draw) for _ in range(ways) for s in ((rows, 5), (rows, 7), (rows,), (rows,))]
+    assert small_recurrent.takes(x, begin, weights, mode, ways, True, ())
+    made, runs = small_recurrent.forward(x, begin, weights, mode, ways, True)
+    found = small_recurrent.backward(torch.ones_like(made[0]), [torch.ones_like(t) for t in made[1:]], runs, ways)
     leaves = [t.double().requires_grad_() for t in (x, *begin, *weights)]
-    want = torch.lstm(leaves[0], leaves[1:3], leaves[3:], True, 1, 0.0, True, False, False)
-    torch.testing.assert_close((y, h, c), tuple(t.float() for t in want), rtol=1e-5, atol=1e-5)
+    n = 1 + states(mode)
+    with torch.enable_grad():
+        want = recurrent._aten(leaves[0], leaves[1:n], leaves[n:], mode, 1, ways, True, ())
+    torch.testing.assert_close(made, tuple(t.float() for t in want), rtol=1e-5, atol=1e-5)
     gradients = torch.autograd.grad(sum(t.sum() for t in want), leaves)
     for a, b in zip(found, gradients):
         torch.testing.assert_close(a, b.float(), rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.skipif(NATIVE is None, reason="needs the part in C")
+def test_wide_layers_are_the_librarys() -> None:
+    def taken(mode: str, batch: int, hidden: int) -> bool:
+        rows = GATES[mode] * hidden
+        weights = [torch.empty(s) for s in ((rows, hidden), (rows, hidden), (rows,), (rows,))]
+        return small_recurrent.takes(torch.empty(2, batch, hidden), [], weights, mode, 1, True, ())
+
+    assert [taken("LSTM", 8, n) for n in (32, 64)] == [True, False]
+    assert [taken("GRU", 8, n) for n in (64, 200)] == [True, False]
+    assert [taken("LSTM", n, 64) for n in (1, 4, 5)] == [True, True, False]  # four rows at a time
 
 
 def test_a_whole_stack_of_layers_is_one_instruction() -> None:

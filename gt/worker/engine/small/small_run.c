@@ -9,7 +9,7 @@
 #include "pointwise.h"
 #include "rows.h"
 #include "products.h"
-#include "lstm.h"
+#include "recurrent.h"
 #include "channels.h"
 
 enum { OUT = 1, A, B, C, SIZES, WORDS = SIZES + 16 }; /* of a step: its op, slots, then sizes and strides */
@@ -246,8 +246,8 @@ static int filled(Plan *plan, PyObject *const *operands, PyObject **kept) {
     return 1;
 }
 
-enum { RUN, LSTM, LSTM_GRADIENT, ROWS, NORM, NORM_GRADIENT, KERNELS };
-static const char *const KERNEL_NAMES[] = {"runs", "lstm", "lstm_gradient", "rows", "norm", "norm_gradient"};
+enum { RUN, LAYER, LAYER_GRADIENT, ROWS, NORM, NORM_GRADIENT, KERNELS };
+static const char *const KERNEL_NAMES[] = {"runs", "recurrent", "recurrent_gradient", "rows", "norm", "norm_gradient"};
 static long long calls[KERNELS]; /* of each kind of kernel, by threads that hold Python's lock */
 
 /* run(plan, *inputs, *holes): the results. */
@@ -298,8 +298,8 @@ static PyObject *use(PyObject *module, PyObject *function) {
     Py_RETURN_NONE;
 }
 
-/* The functions of lstm.h, over addresses. */
-#define MOST_ADDRESSES 24
+/* The functions of recurrent.h, over addresses. */
+#define MOST_ADDRESSES 32
 static int addresses(PyObject *const *args, Py_ssize_t given, Py_ssize_t want, int64_t *found) {
     if (given != want) return PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", want, given), 0;
     for (Py_ssize_t i = 0; i < given; i++) {
@@ -309,19 +309,19 @@ static int addresses(PyObject *const *args, Py_ssize_t given, Py_ssize_t want, i
     return 1;
 }
 
-static PyObject *lstm(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+static PyObject *layer(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     int64_t of[MOST_ADDRESSES];
-    if (!addresses(args, given, LSTM_FORWARD, of)) return NULL;
-    calls[LSTM]++;
-    Py_BEGIN_ALLOW_THREADS lstm_forward(of);
+    if (!addresses(args, given, LAYER_FORWARD, of)) return NULL;
+    calls[LAYER]++;
+    Py_BEGIN_ALLOW_THREADS layer_forward(of);
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-static PyObject *lstm_gradient(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+static PyObject *layer_gradient(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     int64_t of[MOST_ADDRESSES];
-    if (!addresses(args, given, LSTM_BACKWARD, of)) return NULL;
-    calls[LSTM_GRADIENT]++;
-    Py_BEGIN_ALLOW_THREADS lstm_backward(of);
+    if (!addresses(args, given, LAYER_BACKWARD, of)) return NULL;
+    calls[LAYER_GRADIENT]++;
+    Py_BEGIN_ALLOW_THREADS layer_backward(of);
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
@@ -374,8 +374,8 @@ static PyMethodDef methods[] = {
     {"batch_norm_gradient", (PyCFunction)(void (*)(void))batch_norm_gradient, METH_FASTCALL, "The gradients of one."},
     {"counts", counts, METH_NOARGS, "How often each kind of kernel ran."},
     {"loaded", (PyCFunction)(void (*)(void))loaded, METH_FASTCALL, "A tensor of a buffer's bytes."},
-    {"lstm", (PyCFunction)(void (*)(void))lstm, METH_FASTCALL, "One layer of an LSTM."},
-    {"lstm_gradient", (PyCFunction)(void (*)(void))lstm_gradient, METH_FASTCALL, "The gradients of one."},
+    {"layer", (PyCFunction)(void (*)(void))layer, METH_FASTCALL, "One direction of a recurrent layer."},
+    {"layer_gradient", (PyCFunction)(void (*)(void))layer_gradient, METH_FASTCALL, "The gradients of one."},
     {"plan", make_plan, METH_VARARGS, "A plan of steps."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "The results of a plan's steps."},
     {"use", use, METH_O, "Set the function that makes a tensor like another."},

@@ -13,10 +13,10 @@ import torch
 
 from gt.ops.recurrent import split, split_grad
 from gt.ops.recurrent_steps import OnArrays, layers_of, unrolled, unrolled_back
-from gt.worker.engine.torch import aten, small_lstm
+from gt.worker.engine.torch import aten, small_recurrent
+from gt.worker.engine.torch.small_recurrent import MODES
 
 Array = torch.Tensor
-CUDNN = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
 SMALL = 1 << 14  # elements up to which a copy is cheaper than another tensor over the same memory
 
 
@@ -62,8 +62,8 @@ def recurrent(
         return *(t.to(dtype) for t in (y, *ends)), saved
     if x.device.type == "cuda":
         made, kept = _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, saves)
-    elif small_lstm.takes(x, begin, weights, mode, ways, bias, sizes):
-        made, kept = small_lstm.forward(x, begin, weights)
+    elif small_recurrent.takes(x, begin, weights, mode, ways, bias, sizes):
+        made, kept = small_recurrent.forward(x, begin, weights, mode, ways, bias)
     elif saves and _onednn_takes(x, begin, weights, mode, ways, bias, sizes):
         made, kept = _onednn(x, begin, weights)
     elif saves:
@@ -89,9 +89,9 @@ def recurrent_grad(*operands: Array, mode: str, layers: int, ways: int, bias: bo
     if x.device.type == "cuda":
         kept = kept or _cudnn(x, begin, weights, mode, layers, ways, bias, sizes, True)[1]
         return _cudnn_back(gy, g_last, x, begin, weights, kept, mode, layers, ways, bias, sizes)
-    if small_lstm.takes(x, begin, weights, mode, ways, bias, sizes):
-        kept = kept or small_lstm.forward(x, begin, weights)[1]
-        return tuple(t.to(dtype) for t in small_lstm.backward(gy, g_last, kept))
+    if small_recurrent.takes(x, begin, weights, mode, ways, bias, sizes):
+        kept = kept or small_recurrent.forward(x, begin, weights, mode, ways, bias)[1]
+        return tuple(t.to(dtype) for t in small_recurrent.backward(gy, g_last, kept, ways))
     if _onednn_takes(x, begin, weights, mode, ways, bias, sizes):
         kept = kept or _onednn(x, begin, weights)[1]
         return tuple(t.to(dtype) for t in _onednn_back(gy, g_last, x, begin, weights, kept))
@@ -127,9 +127,6 @@ def _aten(
         torch._C._set_mkldnn_enabled(on)
 
 
-LAYER_MODE = 2  # the number of LSTM in PyTorch's enumeration of modes
-
-
 def _onednn_takes(
     x: Array, begin: Sequence[Array], weights: Sequence[Array], mode: str, ways: int, bias: bool, sizes: tuple
 ) -> bool:
@@ -147,7 +144,7 @@ def _onednn(x: Array, begin: Sequence[Array], weights: Sequence[Array]) -> tuple
     with torch.enable_grad():  # else it leaves the workspace out
         for n, (h, c) in enumerate(zip(*(t.contiguous().unbind() for t in begin))):
             found = aten.mkldnn_rnn_layer(
-                x, *weights[4 * n : 4 * n + 4], h, c, False, [], LAYER_MODE, hidden, layers, True, False, False, True
+                x, *weights[4 * n : 4 * n + 4], h, c, False, [], MODES["LSTM"], hidden, layers, True, False, False, True
             )
             kept.append(tuple(found))
             x = found[0]
@@ -172,7 +169,7 @@ def _onednn_back(
         y, h_end, c_end, workspace = kept[n]
         gy, *found = aten.mkldnn_rnn_layer_backward(
             kept[n - 1][0] if n else x, *weights[4 * n : 4 * n + 4], begin[0][n], begin[1][n], y, h_end, c_end, gy,
-            g_last[0][n], g_last[1][n], False, LAYER_MODE, hidden, layers, True, True, False, [], False, workspace,
+            g_last[0][n], g_last[1][n], False, MODES["LSTM"], hidden, layers, True, True, False, [], False, workspace,
         )  # fmt: skip
         of_weights[:0] = found[:4]
         initial.insert(0, found[4:])
@@ -203,7 +200,7 @@ def _cudnn_arguments(
     projected = 0 if part.w_hr is None else part.w_hr.shape[0]
     hidden = part.w_hh.shape[1] if part.w_hr is None else part.w_hr.shape[1]
     counts = list(sizes)
-    return (CUDNN[mode], hidden, projected, layers, False, 0.0, train, ways == 2, counts, None)
+    return (MODES[mode], hidden, projected, layers, False, 0.0, train, ways == 2, counts, None)
 
 
 def _cudnn(
