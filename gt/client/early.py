@@ -28,7 +28,18 @@ AHEAD = 64  # instructions after a read that are searched for the first one of a
 MOST = 1 << 12  # most instructions of a batch whose results are followed
 
 EARLY_STATISTICS = tuple(
-    f"early_calls_{name}" for name in ("sent", "right", "wrong", "with_reads", "inputs_not_there", "no_gain", "trials")
+    f"early_calls_{name}"
+    for name in (
+        "sent",
+        "right",
+        "wrong",
+        "with_reads",
+        "deferred",
+        "deferred_wasted",
+        "inputs_not_there",
+        "no_gain",
+        "trials",
+    )  # fmt: skip
 )
 SAME, FROM_FIRST, FROM_LAST = range(3)  # how an id of a call follows from earlier ones
 

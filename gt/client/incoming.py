@@ -14,7 +14,7 @@ from gt.client.user_lines import line_of
 from gt.ops.table import spec_in
 from gt.spec import Spec
 from gt.transport.events import Listen, Watched
-from gt.transport.messages import Ack, Answer, Failed, Mail, Note, Peers, SmallValues, Upload, Value
+from gt.transport.messages import Ack, Answer, Bye, Failed, Mail, Note, Peers, SmallValues, Upload, Value
 
 
 def handle(session: Any, mail: Mail) -> None:
@@ -31,8 +31,13 @@ def handle(session: Any, mail: Mail) -> None:
             session.replies.settle(ticket, value)
         case Peers(workers, lost):
             session.workers = workers
+            if session.asks is not None:
+                session.asks.take_back(session)
             if lost:
                 _ask_again(session)
+        case Bye():  # of a worker, which receives no Starts any more, perhaps not the last one
+            if session.asks is not None:
+                session.asks.deferred.fail()
         case Listen(level):
             session.reports = ClientReports(level, session.link.clock, session) if level else None
         case Watched() as watched:

@@ -26,6 +26,13 @@ class Link(Protocol):
     def tell(self, message: Any) -> None:
         """Send a message other than a batch."""
 
+    @property
+    def can_start(self) -> bool:
+        """Whether there is one worker, which receives Starts from this process and shares memory with it."""
+
+    def start_run(self, message: Any) -> bool:
+        """Start a deferred batch. Returns whether the message was sent."""
+
     def seen(self, number: int) -> None:
         """Acknowledge a message of the event stream; called on the receiving thread."""
 

@@ -6,20 +6,21 @@ workers never change, so a wrong guess only costs its results, which are freed. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
 from gt.backends.facts import cpu_count
-from gt.client.early import RIGHT, RIGHT_AFTER_WRONG
+from gt.client.deferred import DeferredQuestions
+from gt.client.early import RIGHT_AFTER_WRONG
+from gt.client.fresh_questions import Asked, FreshQuestion, part_of_call
 from gt.client.native import last_id
 from gt.client.read_ahead import SMALL, Get, ReadAhead
 from gt.client.replies import Replies, Reply
 from gt.client.tracer import Tracer
 from gt.ops.table import spec_out
-from gt.program.code import Encoded, Form, encoded, first_result, frees_of, number_of, ops, parted, result_at
-from gt.program.stretch import flat, pick
-from gt.spec import Spec
+from gt.program.code import Encoded, Form, first_result, frees_of, number_of, ops, parted, result_at
+from gt.program.stretch import pick
 from gt.transport.interrupts import UNINTERRUPTED
 
 FEW = 16  # most instructions since the last batch with which a question begins: frees and its loads
@@ -29,78 +30,6 @@ MOST = 64  # most instructions of a batch that is looked at
 KNOWN = 16  # most questions that are remembered
 PAUSE = 2e-3  # seconds since the last question, after which Python issues the next one slowly, as its caches are cold
 
-Template = tuple[tuple[bool, Any], ...]  # for each element whether it counts from the id of the first load, and its distance
-
-
-def template(now: Encoded, before: Encoded, first: int, then: int) -> Template | None:
-    """The next instruction, by two of them and the ids of the first loads before; None if it cannot be predicted."""
-    found: list[tuple[bool, Any]] = []
-    for a, b in zip(now, before):
-        if a == b and type(a) is type(b):
-            if isinstance(a, (float, complex)) and a == 0:
-                return None  # it may have either sign, and both compare equal
-            found.append((False, a))
-        elif type(a) is type(b) is int and a - first == b - then:
-            found.append((True, a - first))
-        else:
-            return None
-    return tuple(found) if len(now) == len(before) else None
-
-
-class FreshQuestion:
-    """The ops behind certain loads, and the read of one of their results. Of a question without loads the first op, as Python
-    issues it, is in the place of the loads: the instructions that are sent may contain it in a call."""
-
-    def __init__(self, numbers: tuple[int, ...], leads: int = 0) -> None:
-        self.numbers = numbers  # of its instructions
-        self.leads = leads  # instructions in front of them that are predicted, too, and not sent
-        self.seen: tuple[list[Encoded], int] | None = None  # the last ones, and the id of the first load
-        self.forms: list[tuple[Callable[[Encoded], Encoded], slice, Callable[[Encoded], tuple[Any, ...]]]] | None = None
-        self.programs: set[int] = set()  # that the instructions to send call
-        self.templates: list[Template] = []
-        self.read: tuple[int, Spec] | None = None  # distance of the read's id, and its spec
-        self.right, self.wanted = 0, RIGHT  # consecutive right predictions, and the number required to send one
-        self.known = False  # whether it was sent, or could have been, and never wrong: then one right prediction is enough
-        self.serial = -1  # of its last batch: instructions that are sent later may free its operands
-
-    def expected(self, first: int) -> list[Encoded]:
-        return [tuple([first + part if counts else part for counts, part in known]) for known in self.templates]
-
-    def learn(self, code: list[Encoded], first: int, id: int, spec: Spec) -> None:
-        """The question was asked, with its read of an id."""
-        read = (id - first, spec)
-        if self.templates and read == self.read and self.expected(first) == code:
-            self.right += 1
-            self.known = self.known or self.right >= self.wanted
-            return
-        before, self.seen, self.right, self.read = self.seen, (code, first), 0, read
-        found = [template(a, b, first, before[1]) for a, b in zip(code, before[0])] if before is not None else [None]
-        self.templates = [] if None in found else [known for known in found if known is not None]
-        if self.known and self.templates:
-            self.right = self.wanted - 1
-
-
-class Asked:
-    """A question to be sent with its loads, or its first op, the first of which has the id `first`: the instructions that
-    Python has to issue (`code`), the ones to send, the ids of their results, the ids that end with it, and the replies by
-    id."""
-
-    __slots__ = ("question", "first", "lead", "code", "sent", "mentions", "made", "ends", "replies", "gets")
-
-    def __init__(self, question: FreshQuestion, first: int) -> None:
-        self.question, self.first = question, first
-        expected = question.expected(first)
-        self.lead, self.code, self.sent = expected[: question.leads], expected[question.leads :], list[Encoded]()
-        self.made: list[Any] = []
-        self.ends: list[Any] = []
-        for ins, (form, results, ends) in zip(self.code, question.forms or ()):
-            self.sent.append(form(ins))
-            self.made += ins[results]
-            self.ends += ends(ins)
-        self.mentions = frozenset(flat(self.code))
-        self.replies: dict[int, Reply] = {}
-        self.gets: tuple[Get, ...] = ()
-
 
 class QuestionsAhead:
     """A session's questions."""
@@ -109,11 +38,13 @@ class QuestionsAhead:
         self.tracer, self.early, self.replies, self.ahead = tracer, tracer.early, replies, ahead
         self.known: dict[tuple[int, ...], FreshQuestion] = {}  # by the numbers of its loads
         self.begins: dict[int, FreshQuestion] = {}  # questions without loads, by the numbers of their first ops
-        self.asked_at = 0.0  # time of the last question without loads
+        self.asked_at, self.slow = 0.0, False  # time of the last question, and whether it came after a pause
         self.loads = False  # whether there was a load since the last batch
         self.prepared: Asked | None = None  # the next question, if it is asked again
+        self.later: FreshQuestion | None = None  # the question to prepare when Python pauses
         self.pending: Asked | None = None  # a question that was sent and not compared
         self.ready: dict[int, Reply] = {}  # replies to reads that a right guess has requested, by id
+        self.deferred = DeferredQuestions(self.early.counts, replies)
 
     # Learning
 
@@ -133,21 +64,22 @@ class QuestionsAhead:
             if len(self.known) >= KNOWN:
                 self.known.clear()
             question = self.known[key] = FreshQuestion(numbers)
-        question.serial = serial
+        question.serial, first = serial, int(first_result(loads[0]))
+        question.loads = [(number_of(load), first_result(load) - first) for load in loads]
         if question.forms != []:
-            question.learn(rest, int(first_result(loads[0])), *self.ahead.last)
+            question.learn(rest, first, *self.ahead.last)
 
     def sent(self, issued: list[Encoded], out: list[Encoded], gets: Sequence[Get], session: Any) -> None:
         """The instructions `out`, which Python has issued as `issued`, were sent as the session's last batch."""
         serial = session.serial
         if gets and len(issued) <= MOST:
-            self._learn_paused(issued, out, gets, serial, last_id(session))
+            self._learn_paused(issued, out, gets, session)
         elif (asked := self.prepared) is not None and asked.question.serial == serial - 1:
             code, ended = parted(out)  # if it frees nothing that the next question needs, that can be sent as well
             asked.question.serial += not code and not gets and asked.mentions.isdisjoint(ended)
 
-    def _learn_paused(self, issued: list[Encoded], out: list[Encoded], gets: Sequence[Get], serial: int, last: int) -> None:
-        """A question without loads was asked; `last` is the last id given."""
+    def _learn_paused(self, issued: list[Encoded], out: list[Encoded], gets: Sequence[Get], session: Any) -> None:
+        """A question without loads was asked."""
         before, self.asked_at = self.asked_at, self.early.clock()
         if self.asked_at - before < PAUSE or not self.early.on or self.ahead.last is None or self.ahead.last[0] != gets[0][1]:
             return
@@ -160,20 +92,19 @@ class QuestionsAhead:
             if len(self.begins) >= KNOWN:
                 self.begins.clear()
             question = self.begins[key] = FreshQuestion(numbers, 1)
-        question.serial = serial
+        question.serial = session.serial
         if question.forms != []:
             question.learn([*lead, *code], int(first_result(lead[0])), *self.ahead.last)
         if question.right >= question.wanted:
             if question.forms is None:
                 question.forms = self._forms(question)  # its programs are sent with the next batch
-            asked = self._prepare(question, last + 1) if question.forms else None
-            self.prepared = asked if asked is not None and asked.replies else None
+            self.later = question if question.forms else None
 
     def clear(self) -> None:
         """Forget all questions, when their kinds are forgotten."""
         self.known.clear()
         self.begins.clear()
-        self.prepared = None
+        self.prepared = self.later = None
 
     def _is_load(self, ins: Encoded) -> bool:
         kind = self.tracer.kinds.get(number_of(ins))
@@ -198,44 +129,92 @@ class QuestionsAhead:
                 part = split.first
                 question.programs.add(part.program.number)
                 parts = [at[v] for v in (*part.made, *part.given)] + [form.at(program.inputs + h) for h in part.holes]
-                found.append((_call(part.program.number, parts), form.results, pick([at[v] for v in split.dying])))
+                found.append((part_of_call(part.program.number, parts), form.results, pick([at[v] for v in split.dying])))
             else:
                 return []
         return found
 
     # Asking
 
-    def loaded(self, session: Any) -> tuple[list[Encoded], tuple[Get, ...]] | None:
-        """A load was issued. If a known question begins with it, empties the buffer and returns the message to send."""
+    def loaded(self, session: Any, id: int, data: Any) -> bool:
+        """A load was issued, of this array. If a known question begins with it, that is started, or sent with the rest of the
+        buffer. Returns whether it was."""
         self.loads = True
+        self.deferred.loaded(id, data)
         if not self.known or len(session.code) > FEW:
-            return None
+            return False
         code = session.code[:]  # other threads may add to it
         others, ended = parted(code)
         loads = ops(others)
         question = self.known.get(tuple(map(number_of, loads)))
         if question is None or not self._sends(session, question):
-            return None
+            return False
+        if self._start(session, question, loads, ended):
+            session.code[: len(code)] = frees_of(ended)
+            session.written += len(loads)
+            return True
         asked = self._asked(session, question, int(first_result(loads[0])), ended)
-        return None if asked is None else self._message(session, asked, len(code), [*frees_of(ended), *loads])
+        if asked is not None:
+            session._send(*self._message(session, asked, len(code), [*frees_of(ended), *loads]), False)
+        return asked is not None
 
     def begin(self, session: Any) -> None:
         """An op was issued, the first since the last batch. If the question that is prepared begins with it, after a pause, it
         is sent; the op stays in the buffer, to be compared with the others."""
+        if self.later is not None and self.later.leads and number_of(session.code[-1]) in self.begins:
+            with session.lock:
+                self._prepare_next(session, last_id(session))
         asked = self.prepared
-        if asked is None or asked.lead != session.code[-1:] or self.early.clock() - self.asked_at < PAUSE:
+        if asked is None or asked.lead != session.code[-1:]:
+            return
+        question = asked.question
+        if not self.deferred.waits(asked) and self.early.clock() - self.asked_at < PAUSE:
             return
         with UNINTERRUPTED, session.lock:
-            code, question = session.code[:], asked.question
+            code = session.code[:]
             others, ended = parted(code)
             if others != asked.lead or asked.first != last_id(session) or not self._sends(session, question):
                 return
-            if asked.mentions.isdisjoint(ended):
+            if self._start(session, question, (), ended):
+                session.limit = session.lengths.most
+            elif asked.mentions.isdisjoint(ended):
                 self._sent_early(session, asked)
                 session.limit = session.lengths.most
                 session._send(*self._message(session, asked, len(ended), [*frees_of(ended)]), False)
             else:
                 question.right = 0
+
+    def _start(self, session: Any, question: FreshQuestion, loads: Sequence[Encoded], ended: list[Any]) -> bool:
+        """Start the question that begins with these loads, if it waits at its worker."""
+        asked = self.prepared
+        if (
+            asked is None
+            or asked.question is not question
+            or not self.deferred.waits(asked)
+            or not asked.mentions.isdisjoint(ended)
+        ):
+            return False
+        if loads and min(asked.made) <= last_id(session):
+            return False
+        if not self.deferred.start(session, loads):
+            return False
+        self._sent_early(session, asked)
+        question.serial = session.serial
+        return True
+
+    def _prepare_next(self, session: Any, first: int) -> None:
+        """Prepare the question that was asked, as it may be asked next, with this id of its first load or op."""
+        question, self.later = self.later, None
+        asked = self._prepare(question, first) if question is not None else None
+        self.prepared = asked if asked is not None and asked.replies else None
+
+    def paused(self, session: Any) -> None:
+        """Python pauses behind a question: prepare the next one, and send it to wait at its worker if it is likely enough."""
+        if self.later is not None:
+            with session.lock:
+                self._prepare_next(session, last_id(session) + 1)
+                if self.prepared is not None and self._may_send(session):
+                    self.deferred.offer(session, self.prepared)
 
     def _sends(self, session: Any, question: FreshQuestion) -> bool:
         """Whether a question is sure enough, and can be sent."""
@@ -304,6 +283,13 @@ class QuestionsAhead:
                     asked.gets += ((reply.ticket, *reply.wanted),)
         return asked
 
+    def take_back(self, session: Any) -> None:
+        """Everything is to be sent, or the workers have changed: free the results of the question that waits at its worker."""
+        if self.deferred.waiting is not None:
+            with session.lock:
+                session.code += self.deferred.cancel()
+            session.link.wake()
+
     # Comparing
 
     def passed(self, session: Any, out: list[Encoded], gets: Sequence[Get], mark: bool) -> list[Encoded] | None:
@@ -311,27 +297,31 @@ class QuestionsAhead:
         if self.pending is None:
             self.learn(out, gets, session.serial + 1)
         elif out or mark:
-            out, right = self._settle(out, last_id(session))
+            out, right = self._settle(out)
             if right and mark and not gets:
                 session.code[:0] = out  # frees, which are sent with the next batch
-                session.link.let_sleep()
+                if self.slow:
+                    session.link.wake()
+                else:
+                    session.link.let_sleep()
+                    self.paused(session)
                 return None
         return out
 
-    def _settle(self, out: list[Encoded], last: int) -> tuple[list[Encoded], bool]:
-        """Python has issued these instructions since; `last` is the last id given. The instructions to send in their place, and
-        whether the guess was right."""
+    def _settle(self, out: list[Encoded]) -> tuple[list[Encoded], bool]:
+        """Python has issued these instructions since. The instructions to send in their place, and whether the guess was
+        right."""
         asked, self.pending = self.pending, None
         assert asked is not None
         code, ended = parted(out)
         if code == asked.code:
             self.early.counts["right"] += 1
-            self.asked_at = self.early.clock()
-            self.ready = asked.replies
-            self.prepared = self._prepare(asked.question, last + 1)  # while the workers compute
+            before, self.asked_at = self.asked_at, self.early.clock()
+            self.ready, self.later, self.slow = asked.replies, asked.question, self.asked_at - before >= PAUSE
             return [*frees_of([*asked.ends, *ended])], True
         question = asked.question
         question.right, question.wanted, question.known = 0, min(2 * question.wanted, RIGHT_AFTER_WRONG), False
+        question.streak = 0
         self.early.counts["wrong"] += 1
         self.forget(asked.replies)
         return [*frees_of(asked.made), *out], False
@@ -349,8 +339,3 @@ class QuestionsAhead:
             for reply in asked.values():
                 self.replies.ahead.pop(reply.ticket, None)
             asked.clear()
-
-
-def _call(number: int, parts: list[int]) -> Callable[[Encoded], Encoded]:
-    chosen = pick(parts)
-    return lambda ins: encoded(number, chosen(ins), ())

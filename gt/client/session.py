@@ -103,6 +103,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def flush(self, gets: tuple[Any, ...] = (), wait: bool = True, read: bool = False) -> None:
         """Send the buffered instructions, before a read; wait only if too many are in flight, and not on the receiving
         thread."""
+        if self.asks is not None and not gets and not read:
+            self.asks.take_back(self)
         self.lengths.begin()
         self._flush(gets, True, read or bool(gets))
         if gets or read:
@@ -118,7 +120,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.make_room()
 
     def make_room(self) -> None:
-        """Wait while too many instructions are in flight."""
+        """Wait while too many instructions are in flight, of which none may wait for this client."""
+        if self.asks is not None and self.asks.deferred.waiting is not None:
+            self.flush(wait=False)
         wait_for_room(self, self.window.full)
 
     def paused(self) -> None:
@@ -128,6 +132,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         busy = self.tracer.early.busy(self.window.seconds()) if self.tracer else 0.0
         pause = self.pauses.look(self.written + len(self.code), busy)
         if pause is not Pause.NONE:
+            if self.asks is not None:
+                self.asks.paused(self)
             self.lengths.begin()
             self._flush((), pause is Pause.LONG and not full, False)
         if self.buffered() and not full:
@@ -135,7 +141,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def buffered(self) -> bool:
         """Whether there are unsent instructions, or steps that were sent ahead and have to be freed if they do not come."""
-        return bool(self.code or self.tracer and self.tracer.pieces or self.steps and self.steps.loop)
+        later = self.asks is not None and self.asks.later is not None
+        return bool(self.code or later or self.tracer and self.tracer.pieces or self.steps and self.steps.loop)
 
     def mark(self) -> None:
         """Mark a natural boundary of repeating stretches, such as the end of an optimizer's step."""
@@ -195,8 +202,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             if step is not None and steps.learn(step, gets):
                 self._send(*steps.send(steps.count()), False)
 
-    def _send(self, batch: list[tuple[Any, ...]], gets: tuple[Any, ...], final: bool) -> None:
-        """Send instructions and reads, with the definitions that they need."""
+    def _send(self, batch: list[tuple[Any, ...]], gets: tuple[Any, ...], final: bool, deferred: int | None = None) -> None:
+        """Send instructions and reads, with the definitions that they need; `deferred` as in Batch."""
         with self.lock:
             traces, drops = tuple[Any, ...](), tuple[Any, ...]()
             tracer, kinds, window = self.tracer, self.kinds, self.window
@@ -217,18 +224,24 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                     self.asks.clear()
             if fresh or traces or drops or forget:
                 window.costs.learn(kinds.meaning, fresh, traces, drops, forget)
-            for at in range(LONGEST, len(batch), LONGEST):  # thousands of tensors freed at once
-                self.serial += 1
-                self.link.send(Batch(self.serial, fresh, batch[at - LONGEST : at], traces=traces))
-                fresh, traces = (), ()
             if len(batch) > LONGEST:
-                batch = batch[(len(batch) - 1) // LONGEST * LONGEST :]
+                batch, fresh, traces = self._send_long(batch, fresh, traces), (), ()
             self.serial += 1
             wanted = self.link.sealed(self.serial) or bool(self.uploads)
             ack = window.batch(self.serial, self.written, wanted, window.costs.of(batch) if window.costs.heavy else 0.0)
             reports = self.reports
             send = self.link.send if reports is None or self.serial & reports.mask else reports.send_batch
-            send(Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops))
+            message = Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops, deferred)
+            send(message if self.asks is None else self.asks.deferred.before(message))
+
+    def _send_long(self, batch: list[tuple[Any, ...]], fresh: tuple[Any, ...], traces: tuple[Any, ...]) -> Any:
+        """Send all but the last of so many instructions, as thousands of tensors freed at once. Returns the last ones."""
+        batch = [*self.asks.deferred.cancel(), *batch] if self.asks is not None else batch
+        last = (len(batch) - 1) // LONGEST * LONGEST
+        for at in range(0, last, LONGEST):
+            self.serial += 1
+            self.link.send(Batch(self.serial, () if at else fresh, batch[at : at + LONGEST], traces=() if at else traces))
+        return batch[last:]
 
     # Reading
 
@@ -280,8 +293,11 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         return reply.value
 
     def _undo(self, reply: Reply) -> bool:
-        """Whether this reply is of a step that was sent ahead with others: then the step is to be sent again by itself."""
+        """Whether this reply is of a question that was deferred, which is sent again, or of a step that was sent ahead with
+        others: then the step is to be sent again by itself."""
         with UNINTERRUPTED, self.lock:
+            if self.asks is not None and self.asks.deferred.undo(self, reply):
+                return True
             code = self.steps.undo(reply) if self.steps is not None else None
             self.code[:0] = code or ()
         return code is not None
@@ -332,8 +348,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # a trace cannot repeat a place in memory
             if self.reports is not None:
                 self.reports.loaded(began, data)
-            if self.asks is not None and (asked := self.asks.loaded(self)) is not None:
-                self._send(*asked, False)
+            if self.asks is not None and self.asks.loaded(self, id, data):
                 return id
         if len(self.code) >= self.limit or data.nbytes > LARGE:
             self.due()

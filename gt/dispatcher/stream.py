@@ -17,7 +17,7 @@ from gt.dispatcher.reports import Reports
 from gt.dispatcher.rewrite import Rewriter
 from gt.dispatcher.sharded_programs import ShardedProgram
 from gt.dispatcher.tables import Client, Entry, Lost, Refused, Tables, TracePlans, WorkerState, results_of
-from gt.program.code import FREES, is_client_kind
+from gt.program.code import FREES, frees, is_client_kind, is_free
 from gt.transport import checks
 from gt.transport.checks import TooMuch
 from gt.transport.messages import (
@@ -44,6 +44,8 @@ class Stream:
         if len(client.entries) > checks.TENSORS or client.known > checks.KNOWN:
             counts = f"{len(client.entries)} tensors and {client.known} kinds"
             raise TooMuch(f"a client of {counts}: the most are {checks.TENSORS} and {checks.KNOWN}")
+        if batch.deferred is not None and not self._can_defer(client, batch):
+            return self._not_deferred(client, batch)
         if not client.held and client.loading is None and not client.ahead:
             return self.run(client, batch)
         gone = [get for get in batch.gets if isinstance(client.entries.get(get[1]), Lost)]  # answered at once
@@ -53,6 +55,20 @@ class Stream:
         for ticket, id, spec in gone:
             self._get(client, ticket, id, spec, flow)
         return flow.mail
+
+    def _can_defer(self, client: Client, batch: Batch) -> bool:
+        """Whether a deferred batch is one run, for a worker that is attached and stays, which the client can start."""
+        waits = client.held or client.loading is not None or client.ahead or client.cut or client.unfinished is not None
+        defines = batch.kinds or batch.traces or batch.forget or batch.drops
+        if waits or defines or self.tables.many or client.home not in client.attached:
+            return False
+        return not self.tables.workers[client.home].draining and self.rewriter.left > 0
+
+    def _not_deferred(self, client: Client, batch: Batch) -> Iterable[Mail]:
+        """Refuse a deferred batch, whose client then sends it again as another one; its frees are executed."""
+        yield from self.batch(client, Batch(batch.serial, (), frees(batch.code), (), batch.ack))
+        question = [ins for ins in batch.code if not is_free(ins)]
+        yield from self.refuse(client, Batch(batch.serial, (), question, batch.gets), "it cannot be deferred")
 
     def hold(self, client: Client, message: Any) -> list[Mail]:
         """Hold a message until a worker joins, an upload arrives or the workers catch up. Nothing is sent yet."""
@@ -73,7 +89,8 @@ class Stream:
         if len(code) > LONGEST:
             code, later = code[:LONGEST], code[LONGEST:]
         if self._ready(client, batch, flow):
-            stop = self.rewriter.rewrite(client, code, flow, whole=False)  # (it may write instructions of traces into `code`)
+            whole = batch.deferred is not None
+            stop = self.rewriter.rewrite(client, code, flow, whole)  # (it may write instructions of traces into `code`)
             self.rewriter.left -= len(code) // SOLO
             if stop is None and later:
                 stop = len(code)
@@ -109,7 +126,7 @@ class Stream:
         part of the batch that is done."""
         rewriter = self.rewriter
         for position, (ticket, id, spec) in enumerate(batch.gets):
-            if rewriter.left <= 0 and position:
+            if rewriter.left <= 0 and position and batch.deferred is None:
                 rest = Batch(batch.serial, (), [], batch.gets[position:], batch.ack, batch.forget, (), batch.drops)
                 self._hold_rest(client, rest)
                 self.tables.cut_short(client)
@@ -127,7 +144,7 @@ class Stream:
         for w in sorted(busy) if len(busy) > 1 else busy:
             run = Run(
                 client.name, batch.serial, tuple(kinds.get(w, ())), code.get(w, []), tuple(gets.get(w, ())), ack, forget,
-                tuple(traces.get(w, ())), drops,
+                tuple(traces.get(w, ())), drops, batch.deferred,
             )  # fmt: skip
             mails.append(Mail(workers[w].peer, run))
             before = client.sent.get(w, 0)

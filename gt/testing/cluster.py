@@ -16,8 +16,9 @@ from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.users import Users
 from gt.transport.auth import USER
 from gt.transport.in_process import Hub, MemoryLink
-from gt.transport.messages import VERSION, Attached, Bye, Drain, Hello, Join, Mail, Welcome
+from gt.transport.messages import VERSION, Attached, Bye, Drain, Hello, Join, Mail, Run, Start, Welcome
 from gt.worker.core import Worker
+from gt.worker.deferred_runs import DeferredRuns
 from gt.worker.engine.choose import make
 from gt.worker.peer_names import DISPATCHER, worker_peer
 from gt.worker.programs.units import Units
@@ -58,6 +59,8 @@ class Cluster:
         if (batch := environment.WORKER_BATCH_SIZE.value()) > 1:
             worker.units = Units(batch)
         worker.clock, worker.prompt = self.clock, True
+        deferred = DeferredRuns(worker.spaces)
+        worker.left = deferred.forget
         self.workers.append(worker)
 
         def party(mail: Mail) -> list[Mail]:
@@ -68,7 +71,14 @@ class Cluster:
                 sender = worker_peer(self.names.index(sender))
             if worker.streams is not None:
                 worker.streams.current = ""  # PyTorch's current stream is the thread's: another worker has set its own
-            answers = worker.handle(Mail(sender, mail.message, mail.frames))
+            runs, answers = [mail.message], list[Mail]()
+            match mail.message:
+                case Run() as run if sender == DISPATCHER:
+                    runs, answers = deferred.arrived(run)
+                case Start() as start:
+                    sender, (runs, answers) = DISPATCHER, deferred.start(mail.peer, start)
+            for message in runs:
+                answers = answers + worker.handle(Mail(sender, message, mail.frames))
             return [Mail(self._name(m.peer), m.message, m.frames) for m in answers]
 
         self.hub.parties[name] = party

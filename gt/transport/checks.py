@@ -37,6 +37,7 @@ from gt.transport.messages import PRIORITIES, WEIGHTS, Ask, Batch, Configure, He
 MESSAGE = 8 << 20  # bytes of a client's message; decoding takes up to thirty times as much for a moment
 CODE = 1 << 16  # instructions of a batch: other clients wait while it is planned
 READS = 1 << 12  # reads of a batch
+DEFERRED = 1 << 12  # instructions of a deferred batch
 DEFINITIONS = 1 << 15  # kinds of a batch
 TRACES = 1 << 10  # traces of a batch
 BODY = 1 << 17  # instructions in the traces of a batch
@@ -106,6 +107,10 @@ def batch(batch: Batch) -> None:
     if len(batch.gets) > READS or len(batch.kinds) > DEFINITIONS or len(batch.traces) > TRACES:
         counts = f"{len(batch.gets)} reads, {len(batch.kinds)} kinds, {len(batch.traces)} traces"
         raise TooMuch(f"a batch of {counts}: the most are {READS}, {DEFINITIONS} and {TRACES}")
+    if batch.deferred is not None and not 0 <= batch.deferred <= len(batch.code) <= DEFERRED:
+        raise ProtocolError(
+            f"a deferred batch of {len(batch.code)} instructions and {batch.deferred} loads: the most are {DEFERRED}"
+        )
     if batch.drops:
         _bounded(len(batch.drops), KNOWN, "dropped traces", TooMuch)
     if batch.kinds:

@@ -43,6 +43,8 @@ class Hub:
 class MemoryLink:
     """A session's link to a hub. With `shares`, loads are in a table that workers read; without, they are uploaded."""
 
+    starts = True  # whether deferred batches can be started
+
     def __init__(
         self, hub: Hub, name: str, dispatcher: str, workers: list[str], shares: bool, clock: Callable[[], float]
     ) -> None:
@@ -57,6 +59,14 @@ class MemoryLink:
         self.hub.post(self.name, Mail(self.dispatcher, message))
 
     tell = send
+
+    @property
+    def can_start(self) -> bool:
+        return self.starts and self.shares and len(self.workers) == 1
+
+    def start_run(self, message: Any) -> bool:
+        self.send_to(0, message)
+        return True
 
     def seen(self, number: int) -> None:
         self.send(Seen(number))

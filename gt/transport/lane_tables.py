@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import select
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gt.errors import ProtocolError
@@ -79,19 +80,24 @@ class DispatcherLanes:
 
 
 class AnswerLanes:
-    """A worker's lanes to clients of its host and user. They carry answers that have no frames."""
+    """A worker's lanes to clients of its host and user. They carry answers that have no frames, and back the Starts of deferred
+    runs."""
 
     def __init__(self) -> None:
         self.listener: ChannelListener | None = None
         self.to: dict[str, Lane] = {}
         self.sent = 0
+        self.packet = packet_buffer()
+        self.starting: dict[int, str] = {}  # clients that may start a run, by the descriptors of their lanes
+        self.starts = select.epoll() if hasattr(select, "epoll") else None
+        self.starts_fd = self.starts.fileno() if self.starts is not None else -1  # ready when one of them has done so
 
     def claim(self, client: str, token: bytes) -> None:
         """A client has attached, with this token of its lane, if it has one."""
         taken = self.listener.take(token) if self.listener is not None else None
         if taken is not None:
             self.end(client)
-            self.to[client] = Lane(taken)
+            self.to[client] = Lane(taken, self.packet)
 
     def post(self, client: str, message: bytes) -> bool:
         """Send an answer over a client's lane. Returns False if the client has no lane or is slow to read: the answer then goes
@@ -107,13 +113,40 @@ class AnswerLanes:
         self.sent += taken
         return taken
 
+    def expect_starts(self, client: str) -> None:
+        """Receive from this client, too."""
+        lane = self.to.get(client)
+        if lane is not None and self.starts is not None and lane.fd not in self.starting:
+            self.starting[lane.fd] = client
+            self.starts.register(lane.fd, select.EPOLLIN)
+
+    def received(self) -> Iterator[tuple[str, Any]]:
+        """The next message of each client that has sent one, by name. A client that has ended, or has sent a message that is
+        too long, has no lane any more."""
+        ready: Iterable[int] = self.starting  # a single one without another call of the system
+        if self.starts is not None and len(self.starting) > 1:
+            ready = [fd for fd, _ in self.starts.poll(0)]
+        for client in [self.starting[fd] for fd in ready]:
+            try:
+                data = self.to[client].receive(PACKET)
+            except ProtocolError:
+                data = b""
+            if data:
+                yield client, data
+            elif data is not None:
+                self.end(client)
+
     def end(self, client: str) -> None:
         if (lane := self.to.pop(client, None)) is not None:
+            if self.starts is not None and self.starting.pop(lane.fd, None) is not None:
+                self.starts.unregister(lane.fd)
             lane.close()
 
     def close(self) -> None:
         for client in list(self.to):
             self.end(client)
+        if self.starts is not None:
+            self.starts.close()
 
 
 class ClientLanes:
@@ -148,6 +181,14 @@ class ClientLanes:
 
     def of(self, worker: str) -> list[int]:
         return [fd for fd, (name, _) in self.workers.items() if name == worker]
+
+    def send(self, message: bytes) -> bool:
+        """Send to the only worker. Returns whether its lane took the message. Any thread may call this."""
+        (_, lane), *others = list(self.workers.values()) or ((None, None),)
+        try:
+            return lane is not None and not others and lane.send(message)
+        except OSError:
+            return False  # the end of the worker is noticed elsewhere
 
     def end(self, fd: int) -> None:
         if fd in self.workers:

@@ -22,7 +22,7 @@ from gt.transport.peer_messages import Reached as Reached
 from gt.transport.peer_messages import StallQuery as StallQuery
 from gt.transport.peer_messages import Ways as Ways
 
-VERSION = 9
+VERSION = 10
 PRIORITIES = {"normal": 1.0, "interactive": 4.0, "batch": 0.25}  # factors of a client's weight
 WEIGHTS = (0.01, 100.0)  # the lowest and the highest weight of a client
 LIMIT = 64 << 20  # bytes of one message, without its frames
@@ -72,7 +72,8 @@ class Welcome(Message, frozen=True, tag=2):
 
 class Batch(Message, frozen=True, tag=3):
     """Instructions of a client. `gets` are reads (ticket, id, spec) after these instructions; `ack` requests an Ack when they
-    are executed; kinds below `forget` will not be used again."""
+    are executed; kinds below `forget` will not be used again. A `deferred` batch is executed when its worker receives its
+    Start: it begins with so many loads, whose places are in the Start."""
 
     serial: int
     kinds: tuple[KindDef, ...]
@@ -82,6 +83,7 @@ class Batch(Message, frozen=True, tag=3):
     forget: int = 0
     traces: tuple[TraceDef, ...] = ()
     drops: tuple[int, ...] = ()  # traces that will not be called again
+    deferred: int | None = None
 
 
 class Ack(Message, frozen=True, tag=4):
@@ -162,7 +164,8 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Run(Message, frozen=True, tag=12):
-    """Instructions of a client, rewritten for one worker. Ids and kinds are the client's; below zero, the dispatcher's."""
+    """Instructions of a client, rewritten for one worker. Ids and kinds are the client's; below zero, the dispatcher's.
+    `deferred` is that of its batch."""
 
     client: str
     serial: int
@@ -173,6 +176,15 @@ class Run(Message, frozen=True, tag=12):
     forget: int = 0
     traces: tuple[TraceDef, ...] = ()
     drops: tuple[int, ...] = ()
+    deferred: int | None = None
+
+
+class Start(Message, frozen=True, tag=36):
+    """From a client to a worker, over the lane for its answers: execute the deferred run of the batch of this serial, with
+    these places (segment, offset, length) of its loads."""
+
+    serial: int
+    places: tuple[tuple[int, int, int], ...] = ()
 
 
 def size_of(run: Run) -> int:
@@ -325,7 +337,7 @@ class Came(Message, frozen=True, tag=34):
 Any_ = (
     Hello | Welcome | Batch | Ack | Failed | Peers | Ask | Answer | Configure | Bye | Join | Run | Done | Drop | Attach
     | Attached | Value | SmallValues | Release | Upload | Arrived | Note | Piece
-    | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse | Progress | Drain | Came
+    | Store | InputFailed | StallQuery | Noted | Ways | Aborted | Begun | Skip | Refuse | Progress | Drain | Came | Start
     | Subscribe | Listen | WorkerReport | Watched | Seen
 )  # fmt: skip
 

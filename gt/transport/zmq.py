@@ -22,7 +22,7 @@ from gt.transport.debug_output import See
 from gt.transport.events import Seen
 from gt.transport.interrupts import UNINTERRUPTED
 from gt.transport.lanes import Lane
-from gt.transport.messages import ANSWERS, VERSION, Attached, Bye, Hello, Mail, Peers, Release, decode, encode
+from gt.transport.messages import ANSWERS, VERSION, Attached, Bye, Hello, Mail, Peers, Release, Start, decode, encode
 from gt.transport.polling import Sources
 from gt.transport.receiving import TAKEN, TURN_LEFT, Background, Receiving
 from gt.transport.sockets import LAST_WORD, Ends, greet, how_it_ended, open_socket, welcomed
@@ -108,6 +108,17 @@ class ZmqLink:
             self.lane.send_waiting(encode(message), lambda: self.receiving.closed)
         elif self.outbox is not None:
             self.outbox.send(encode(message))
+
+    @property
+    def can_start(self) -> bool:
+        """Whether deferred batches can be started: there is one worker, with a lane, and it shares memory with this process."""
+        return len(self.lanes.workers) == len(self.workers.sharing) == 1 and all(self.workers.sharing.values())
+
+    def start_run(self, message: Start) -> bool:
+        """Start a deferred batch. Returns whether the message was sent."""
+        if self.see is not None:
+            self.see("->", message)
+        return not self.receiving.closed and self.lanes.send(encode(message))
 
     def seen(self, number: int) -> None:
         self.inbox.send(encode(Seen(number)))
@@ -262,6 +273,8 @@ class ZmqLink:
         """Handle the next message of a worker's lane. Returns whether another may follow."""
         (name, _), data = self.lanes.workers[fd], self.lanes.receive(fd)
         if data is None:
+            if fd not in self.lanes.workers:
+                self.session.handle(Mail(name, Bye("it ended its lane")))
             return False
         try:  # noqa: SIM105 (a reader waits for it, and `contextlib.suppress` is three more calls)
             message, replies = decode(data), self.session.replies

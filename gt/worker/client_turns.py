@@ -8,6 +8,7 @@ from typing import Any
 
 from gt.transport.messages import Mail, Run
 from gt.worker.core import Worker
+from gt.worker.deferred_runs import DeferredRuns, Found
 from gt.worker.fair_queue import SLICE, FairQueue, Share
 from gt.worker.peer_names import DISPATCHER
 from gt.worker.short_runs import LongKernels, is_short
@@ -28,7 +29,7 @@ class ClientTurns:
         send: Callable[[list[Mail]], None],
     ) -> None:  # fmt: skip
         self.core, self.clock, self.take_in, self.interrupted, self.send = core, clock, take_in, interrupted, send
-        self.queue, self.streams = FairQueue(), core.streams
+        self.queue, self.streams, self.deferred = FairQueue(), core.streams, DeferredRuns(core.spaces)
         self.client, self.began = "", 0.0  # client of the current turn, and its start
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
@@ -56,6 +57,14 @@ class ClientTurns:
 
     def put(self, client: str, message: Any) -> None:
         self.queue.put(client, message, self.clock())
+
+    def put_all(self, found: Found) -> None:
+        """Queue the runs, and send the answers."""
+        runs, answers = found
+        for run in runs:
+            self.put(run.client, run)
+        if answers:
+            self.send(answers)
 
     def next(self) -> str | None:
         """The client of the next turn, if there is work."""
@@ -139,16 +148,14 @@ class ClientTurns:
     def alone(self, receive: Callable[[], Any], read: Callable[[Any], Any], sort: Callable[[Any], None], end: float) -> bool:
         """Until the time `end`, execute messages as they arrive while one client is busy and the queue is empty; other
         messages are passed to `sort`. Returns whether there is nothing more to do now."""
-        queue, streams, core = self.queue, self.streams, self.core
+        queue, streams = self.queue, self.streams
         if streams is not None and streams.pending():  # nothing is added to that while one client is busy
             return False
         while not (queue.active or queue.collective_run_begun):
             if (frame := receive()) is None:
                 return True
             message, several = read(frame), len(queue.shares) > 1
-            shared = streams is not None and (several or streams.shared)
-            held = core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
-            share = queue.alone(message) if type(message) is Run and not (shared or held) else None
+            share = self._lone(message) if type(message) is Run and not self.deferred.concerns(message) else None
             behind = receive() if several and share is not None else None  # it may be of a client that was idle
             if share is None or behind is not None:
                 sort(message)
@@ -158,6 +165,22 @@ class ClientTurns:
             if self._serve_alone(message, share) > end or message.gets:
                 return True  # (who reads waits for the answer before it sends more)
         return False
+
+    def _lone(self, run: Run) -> Share | None:
+        """The share of a run's client, if the run can be executed at once: no other client or work is there."""
+        core, streams = self.core, self.streams
+        shared = streams is not None and (len(self.queue.shares) > 1 or streams.shared)
+        held = core.preempted or core.parked is not None or core.cancellation.gone or core.host.residency.out
+        return None if shared or held else self.queue.alone(run)
+
+    def serve_started(self, found: Found) -> None:
+        """Deferred runs were started while no client had its turn: execute a lone one at once, and queue the others."""
+        runs, answers = found
+        busy = self.queue.active or self.queue.collective_run_begun or self.streams is not None and self.streams.pending()
+        if len(runs) == 1 and not (answers or busy) and (share := self._lone(runs[0])) is not None:
+            self._serve_alone(runs[0], share)
+        else:
+            self.put_all(found)
 
     def serve_short(self) -> None:
         """Execute short runs of other clients while the current one is inside a long kernel; called by the second thread. A
@@ -228,7 +251,8 @@ class ClientTurns:
         shares = queue.stats()
         for client, own in shares.items():
             own.update(streams.stats(client) if streams is not None else {})
-        return {"queue": queue.instructions, "preemptions": queue.preemptions, "short_runs": self.short_runs, "shares": shares}
+        counts = {"queue": queue.instructions, "preemptions": queue.preemptions, "short_runs": self.short_runs}
+        return {**counts, "shares": shares, **self.deferred.stats()}
 
     def _parked(self) -> str | None:
         return self.core.parked.run.client if self.core.parked is not None else None

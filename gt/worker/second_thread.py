@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,12 +16,13 @@ from gt.worker.client_turns import ClientTurns
 class SecondThread:
     """`serve()` executes the short runs that have arrived, `prepare(work)` calls `work` with the settings of a thread that
     executes kernels, `wanted()` returns whether other clients are connected. It starts at the first long kernel while others
-    are connected, and waits for messages at the descriptor `fd` inside of long kernels alone."""
+    are connected, and waits for messages at the descriptors `fds` inside of long kernels alone."""
 
     def __init__(
-        self, fd: int, serve: Callable[[], None], prepare: Callable[[Callable[[], None]], None], wanted: Callable[[], bool]
+        self, fds: Sequence[int], serve: Callable[[], None], prepare: Callable[[Callable[[], None]], None],
+        wanted: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self.fd, self.serve, self.prepare, self.wanted = fd, serve, prepare, wanted
+        self.fds, self.serve, self.prepare, self.wanted = fds, serve, prepare, wanted
         self.state = threading.Lock()
         self.state.acquire()
         self.inside = False  # whether the worker's own thread is inside a long kernel
@@ -57,7 +58,8 @@ class SecondThread:
     def _wait(self) -> None:
         """Serve messages that arrive during long kernels. Other messages are left to the worker's own thread."""
         arrived = select.poll()
-        arrived.register(self.fd, select.POLLIN)
+        for fd in self.fds:
+            arrived.register(fd, select.POLLIN)
         while self.failed is None:
             arrived.poll()
             if not self._serve():
@@ -92,7 +94,8 @@ class SecondThread:
             raise self.failed
 
 
-def begin_second_thread(turns: ClientTurns, fd: int) -> None:
-    """Have short runs executed during long kernels of a CPU, when there are messages at this descriptor."""
+def begin_second_thread(turns: ClientTurns, fds: Sequence[int]) -> None:
+    """Have short runs executed during long kernels of a CPU, when there are messages at these descriptors."""
     if (threads := turns.core.engine.threads) is not None:
-        threads.second = turns.second = SecondThread(fd, turns.serve_short, threads.on_second_thread, turns.several)
+        known = [fd for fd in fds if fd >= 0]
+        threads.second = turns.second = SecondThread(known, turns.serve_short, threads.on_second_thread, turns.several)

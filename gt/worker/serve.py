@@ -5,9 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import secrets
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -23,13 +21,11 @@ from gt.transport.events import OFF, Listen, WorkerReport
 from gt.transport.messages import (
     VERSION,
     Aborted,
-    Ask,
     Attach,
     Attached,
     Bye,
     Came,
     Drain,
-    Drop,
     InputFailed,
     Join,
     Mail,
@@ -51,9 +47,9 @@ from gt.transport.reporting import Reporter
 from gt.transport.sockets import whole
 from gt.transport.wake import Waker
 from gt.worker.answers import grouped
+from gt.worker.arrivals import Arrivals
 from gt.worker.busy_time import BusyTime
 from gt.worker.client_socket import ClientSocket
-from gt.worker.client_turns import ClientTurns
 from gt.worker.client_values import Poisoned
 from gt.worker.collectives.choose import collectives_for, way_asked
 from gt.worker.core import Worker
@@ -72,7 +68,6 @@ from gt.worker.state import StateReader
 
 TURNS = 32  # most turns of clients before the other sockets are polled
 LINGER = 5000  # milliseconds for clients to take the last answers of a leaving worker
-MAIN = threading.main_thread().ident
 WAKE = 1000  # milliseconds of the longest poll: a signal delivered to another thread, such as Gloo's, does not end a poll
 
 
@@ -87,13 +82,14 @@ class Shell:
         check_host(address)
         self.see, self.address, self.keys = see, address, keys
         self.ended, self.spoilt = "", False  # the reason of the end, if it has to be reported; whether the device is unusable
-        self.inbound: deque[Any] = deque()  # messages of the dispatcher that are not part of a client's stream
         self.client_left = False  # whether a client has left and cached memory is not released yet
         self.departure, self.busy, self.release = Departure(), BusyTime(time.perf_counter), MemoryRelease()
         self._open_sockets(connection)
         self._make_core(engine, batch, say)
         self._prepare_collectives(plain)
-        self.turns = ClientTurns(self.core, time.perf_counter, self._take_in, self._interrupted, self._send)
+        lanes = self.clients.lanes
+        self.arrivals = Arrivals(self.dispatcher, lanes, self.sources, self.core, time.perf_counter, self._read, self._send)
+        self.turns = self.arrivals.turns
         self.state = StateReader(self.core, time.time, self._load)
         self._join(name or f"{host_name()}-{os.getpid()}", timeout, advertise)
 
@@ -148,14 +144,14 @@ class Shell:
     def _run(self, until: Callable[[], bool]) -> None:
         self.core.engine.clock = time.perf_counter
         self.core.engine.begin()
-        self.core.cancellation.now, self.core.cancellation.take_in = time.perf_counter, self._take_in
+        self.core.cancellation.now, self.core.cancellation.take_in = time.perf_counter, self.arrivals.take_in
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self._poll_sources()
-        begin_second_thread(self.turns, self.dispatcher.descriptor())
+        begin_second_thread(self.turns, [self.dispatcher.descriptor(), self.clients.lanes.starts_fd])
         while not until():
             before = time.perf_counter()
-            soon = self.inbound or self.turns.device_pending() or self.turns.next() is not None
+            soon = self.arrivals.others or self.turns.device_pending() or self.turns.next() is not None
             ready = self.dispatcher.wait(0 if soon else WAKE)
             after = self.busy.waited(before)
             if self.departure.deadline is not None and self._departs(after):
@@ -163,6 +159,8 @@ class Shell:
             if self.client_left and not ready and not self.turns.queue.instructions and self.core.parked is None:
                 self._release_memory()
             self._resume_waiting(ready, after)
+            if self.clients.lanes.starts_fd in ready:
+                self.arrivals.start_runs(self.turns.serve_started)
             if self.clients.socket in ready:
                 self._receive_data()
             self._control(after)
@@ -185,9 +183,10 @@ class Shell:
                 self._send(self.core.resume())
 
     def _poll_sources(self) -> None:
-        others = [self.clients.socket, self.waker.fd]
-        for source in others if self.inbox is None else [*others, self.inbox.fd]:
-            self.sources.add(source)
+        others = [self.clients.socket, self.waker.fd, self.clients.lanes.starts_fd, self.inbox.fd if self.inbox else -1]
+        for source in others:
+            if source != -1:
+                self.sources.add(source)
         self.dispatcher.poll()
 
     def drain(self) -> None:
@@ -215,45 +214,24 @@ class Shell:
 
     def _unfinished(self) -> bool:
         core = self.core
-        waiting = core.parked is not None or core.preempted or core.backlog or self.inbound
+        waiting = core.parked is not None or core.preempted or core.backlog or self.arrivals.others
         return bool(waiting) or self.turns.queue.waiting()
 
     def _control(self, now: float) -> None:
         """Messages outside clients' streams, then some turns of clients in the fair queue's order, for a slice of time."""
         end = now + SLICE
-        if not self.inbound and self.turns.alone(self.dispatcher.receive, self._read, self._sort, end):
+        arrivals = self.arrivals
+        if not arrivals.others and self.turns.alone(self.dispatcher.receive, self._read, arrivals.sort, end):
             return
         for _ in range(TURNS):
-            self._take_in()
+            arrivals.take_in()
             self.turns.follow_device()
-            while self.inbound:
-                self._take(self.inbound.popleft())
+            while arrivals.others:
+                self._take(arrivals.others.popleft())
             if (client := self.turns.next()) is None:
                 return
             if self.turns.serve(client) > end:
                 return  # for mail on another socket
-
-    def _interrupted(self) -> bool:
-        """Whether there is mail on other sockets than the dispatcher's."""
-        return not self.dispatcher.sources_of_its_own.issuperset(self.sources.wait(0))
-
-    def _take_in(self) -> bool:
-        """Receive the dispatcher's messages and note the Drops of clients, whose work is then skipped. Kernels call this, too,
-        on the threads that run them; only the main thread may use the sockets."""
-        if threading.get_ident() != MAIN and not self.turns.on_second_thread():
-            return False
-        while (frame := self.dispatcher.receive()) is not None:
-            self._sort(self._read(frame))
-        return True
-
-    def _sort(self, message: Any) -> None:
-        match message:
-            case Run(client) | Drop(client) | Ask(_, _, (client, _)):
-                self.turns.put(client, message)
-                if type(message) is Drop:
-                    self._send(self.core.leaving(message))
-            case _:
-                self.inbound.append(message)
 
     def _take(self, message: Any) -> None:
         if type(message) is Run:
@@ -371,8 +349,8 @@ class Shell:
 
     def _left(self, client: str) -> None:
         """A client's work and state are dropped: forget its name."""
-        self.clients.forget(client)
-        self.turns.queue.forget(client)
+        for known in (self.clients, self.turns.queue, self.turns.deferred):
+            known.forget(client)
         self.client_left = True
 
     def _send(self, mails: list[Mail]) -> None:

@@ -1,4 +1,5 @@
-"""Questions sent with their loads, before Python has issued them: the same numbers, all freed, wrong guesses counted."""
+"""Questions sent with their loads, before Python has issued them, or sent before and started then: the same numbers, all freed,
+wrong guesses counted. Tests of deferred ones alone are in test_deferred.py."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 import gt
 from gt.client import questions_ahead
-from gt.client.questions_ahead import template
+from gt.client.fresh_questions import template
 from gt.client.session import Session
 from gt.errors import RemoteError
 from gt.testing import Cluster, cluster
+from gt.transport.in_process import MemoryLink
 from gt.transport.messages import Batch, Mail, Peers
 
 pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
@@ -25,9 +27,10 @@ pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 LEAST = questions_ahead.LEAST
 
 
-@pytest.fixture(autouse=True)
-def of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every question that can be predicted is sent with its load."""
+@pytest.fixture(autouse=True, params=[False, True], ids=["sent", "deferred"])
+def of_any_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question that can be predicted is sent with its load, or deferred."""
+    monkeypatch.setattr(MemoryLink, "starts", request.param)
     monkeypatch.setattr(questions_ahead, "LEAST", 1)
     monkeypatch.setattr(questions_ahead, "cpu_count", lambda: 2)
 
@@ -65,6 +68,7 @@ def test_an_action_is_asked_for_with_its_observation(engine: str, workers: int) 
             found[on] = [policy(array(rng, 1, 4))[0].argmax(-1).item() for _ in range(30)]
             assert done["sent"] == done["right"] == done["with_reads"] and not done["wrong"]
             assert (done["sent"] > 15) == on
+            c.settle()
             assert not c.sessions[0].replies and not c.sessions[0].replies.ahead
     assert found[True] == found[False]
 
@@ -83,6 +87,7 @@ def noted(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 
 
 def test_one_message_is_sent_for_a_step_and_it_goes_out_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryLink, "starts", False)
     with cluster(1, "numpy") as c, gt.no_grad():
         done, policy, rng, session = counts(c), Policy(), np.random.default_rng(0), c.sessions[0]
         sent = noted(session, monkeypatch)
@@ -108,6 +113,7 @@ def test_two_values_that_are_read_are_asked_for_together(on: bool) -> None:
             assert i < 30 or session.serial == before + 1
         action, value = policy(x)
         assert shown == (action.tolist(), value.item())
+        c.settle()
         assert (done["right"] > 20) == on and not session.replies.ahead
 
 

@@ -41,7 +41,7 @@ def pipe() -> Iterator[Pipe]:
 
 
 def second(pipe: Pipe, serve: Callable[[], None] | None = None, several: bool = True) -> SecondThread:
-    return SecondThread(pipe.fd, serve or pipe.receive, lambda work: work(), lambda: several)
+    return SecondThread([pipe.fd], serve or pipe.receive, lambda work: work(), lambda: several)
 
 
 def test_messages_are_served_during_each_long_kernel(pipe: Pipe) -> None:

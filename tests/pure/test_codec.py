@@ -45,6 +45,7 @@ EACH = [
     m.Attach("c", b"\0token"),
     m.Attached(0, True),
     m.Value(9, (8, 2, 2), (0, 0), (2, 2), 1, (5, 0, 8)),
+    m.Start(7, ((1, 64, 32),)),
     m.SmallValues((m.Value(9, (8,), (), (), 1, None, b"\0\0\0\0"),)),
     m.Release(5),
     m.Upload("c", 2, (8, 2, 2), (0,)),

@@ -57,7 +57,7 @@ THREADED = {
     "worker/recorder.py": "a thread reports the times that another recorded",
     "worker/second_thread.py": "short runs are executed while the first thread is inside a long kernel",
     "worker/state.py": "the stack of the first thread is told by another, as the first may be stuck",
-    "worker/serve.py": "kernels may ask for messages in a thread, and sockets are the first one's",
+    "worker/arrivals.py": "kernels may ask for messages in a thread, and sockets are the first one's",
 }
 SHELLS = ("serve.py", "groups.py", "__main__.py")  # groups.py waits for other workers
 SHELLS += ("second_thread.py",)  # which gt/worker/serve.py starts

@@ -47,9 +47,9 @@ class Turns:
 @pytest.mark.parametrize(("seconds", "turns"), [(10 * SLICE, 1), (0.6 * SLICE, 2), (SLICE / 1000, TURNS)])
 def test_long_turns_are_not_taken_in_a_row_without_a_look_at_other_sockets(seconds: float, turns: int) -> None:
     shell = Shell.__new__(Shell)
-    shell.inbound, shell.core, shell.turns = deque(), SimpleNamespace(preempted={}), Turns(seconds)  # type: ignore[assignment]
+    shell.core, shell.turns = SimpleNamespace(preempted={}), Turns(seconds)  # type: ignore[assignment]
+    shell.arrivals = SimpleNamespace(others=deque(), take_in=lambda: True, sort=None)  # type: ignore[assignment]
     shell.dispatcher = SimpleNamespace(receive=lambda: None)  # type: ignore[assignment]
-    shell._take_in = lambda: True  # type: ignore[method-assign]
     shell._control(0.0)
     assert shell.turns.served == turns  # type: ignore[attr-defined]
 

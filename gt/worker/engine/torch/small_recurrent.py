@@ -19,7 +19,7 @@ DEEPEST = 0 if NATIVE is None else NATIVE.DEEPEST  # most terms of a sum
 
 
 @dataclass(frozen=True)
-class Run:
+class LayerRun:
     """One direction of a layer, with the tensors that it uses and makes."""
 
     mode: str
@@ -63,7 +63,7 @@ def takes(x: Array, begin: Sequence[Array], weights: Sequence[Array], mode: str,
 
 def forward(
     x: Array, begin: Sequence[Array], weights: Sequence[Array], mode: str, ways: int, bias: bool
-) -> tuple[tuple[Array, ...], list[Run]]:
+) -> tuple[tuple[Array, ...], list[LayerRun]]:
     """The results, and for the gradient the runs of each layer and direction."""
     steps, batch = x.shape[:2]
     rows, hidden = weights[1].shape
@@ -74,13 +74,13 @@ def forward(
         if n % ways == 0:
             x, y = y, y.new_empty(steps, batch, hidden * ways)
         inner, gates = y.new_empty(steps, batch, hidden), y.new_empty(steps, batch, rows)
-        runs.append(Run(mode, n % ways == 1, x, of, state, y, inner, gates))
+        runs.append(LayerRun(mode, n % ways == 1, x, of, state, y, inner, gates))
         runs[-1].call(NATIVE.layer, turned, room)
     ends = [torch.stack(same) for same in zip(*(run.ends() for run in runs))]
     return (y.clone(), *ends), runs  # a copy, since later instructions may overwrite it
 
 
-def backward(gy: Array, g_last: Sequence[Array], runs: list[Run], ways: int) -> tuple[Array, ...]:
+def backward(gy: Array, g_last: Sequence[Array], runs: list[LayerRun], ways: int) -> tuple[Array, ...]:
     g_states = [g.clone(memory_format=torch.contiguous_format) for g in g_last]  # of the last states, then of the first
     of_weights: list[Array] = []
     for first in reversed(range(0, len(runs), ways)):
