@@ -1,6 +1,6 @@
-"""Deferred runs: a client's next question, which the dispatcher has planned, and which is executed when the client sends a Start over
-its lane to this worker (docs/design/deferred.md). At most one waits for each client, outside the queue of turns. No sockets are
-known here."""
+"""Deferred runs: a client's next question, which the dispatcher has planned, and which is executed when the client sends a
+Start over its lane to this worker (docs/design/deferred.md). At most one waits for each client, outside the queue of turns. No
+sockets are known here."""
 
 from __future__ import annotations
 
