@@ -24,6 +24,7 @@ class NoWorkers:
     """A link whose other end does nothing: batches are encoded and forgotten, reads are zeros at once."""
 
     shares = True
+    can_start = False
 
     def __init__(self) -> None:
         self.session: Any = None
@@ -53,6 +54,9 @@ class NoWorkers:
     def wake(self) -> None: ...
     def let_sleep(self) -> None: ...
     def send_to(self, worker: int, message: Any, frames: tuple = ()) -> None: ...
+    def start_run(self, message: Any) -> bool:
+        return False
+
     def close(self) -> None: ...
     def executed(self, serial: int) -> None: ...
     def outstanding(self) -> int:

@@ -15,6 +15,8 @@ from gt.transport.messages import Batch, Mail, Value
 class Wire:
     """A link that keeps the sent messages. `answer` plays the other side while the session waits."""
 
+    can_start = False
+
     def __init__(self, shares: bool = True) -> None:
         self.shares, self.sent, self.posted, self.wakes, self.waits = shares, [], [], 0, 0
         self.session: Session
@@ -36,6 +38,9 @@ class Wire:
 
     def let_sleep(self) -> None:
         pass
+
+    def start_run(self, message: Any) -> bool:
+        return False
 
     def wait(self, reply: Reply, timeout: float | None) -> None:
         self.waits += 1
