@@ -43,7 +43,9 @@ class Link(Protocol):
     def let_sleep(self) -> None:
         """Call off `wake`: nothing has to be sent soon."""
 
-    def wait(self, reply: Reply, timeout: float | None) -> None: ...
+    def wait(self, reply: Reply, timeout: float | None) -> None:
+        """Wait so long for a reply; without a timeout until there is no worker."""
+
     def put(self, data: np.ndarray) -> tuple[int, int, int]:
         """Copy bytes to shared memory."""
 
@@ -72,6 +74,9 @@ def await_answer(session: Any, reply: Reply, what: str, timeout: float | None = 
     waited = 0.0 if session.workers else _await_worker(session, reply, what, timeout)
     if not reply.done and (timeout is None or waited < timeout):
         session.link.wait(reply, None if timeout is None else timeout - waited)
+    while timeout is None and not reply.done:  # the last worker was lost meanwhile
+        _await_worker(session, reply, what, None)
+        session.link.wait(reply, None)
 
 
 def _await_worker(session: Any, reply: Reply, what: str, timeout: float | None) -> float:

@@ -266,10 +266,10 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         began = reports.clock() if reports is not None else 0.0
         reply, gets = self.ahead.ask(self, id, spec, () if question is None else question.gets)
         try:
-            if not self.workers:
-                await_answer(self, reply, "this read")
-            else:
+            if self.workers:
                 self.link.wait(reply, None)
+            if not reply.done:
+                await_answer(self, reply, "this read")
             if question is not None:
                 await_answer(self, question.reply, "this read")
             if self.tracer is not None and self.tracer.early.timed is not None:

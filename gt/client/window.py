@@ -127,7 +127,8 @@ def wait_for_room(session: Any, crowded: Callable[[], bool]) -> None:
                 session.replies.pop(reply.ticket, None)
                 break
             window.waiting = reply
-        session.link.wait(reply, None)
+        session.link.wait(reply, None if session.workers else 1.0)
+        session.replies.pop(reply.ticket, None)
     if session.buffered():
         session.link.wake()  # the timer is not set again while a thread waits
 

@@ -9,7 +9,6 @@ from typing import Any
 from gt.dispatcher import loads, patience, policy, signals
 from gt.dispatcher.admission import Admission, check_version
 from gt.dispatcher.drain import Drains
-from gt.dispatcher.held import HeldMessages
 from gt.dispatcher.observers import Observers, Watch
 from gt.dispatcher.questions import Questions
 from gt.dispatcher.reports import Reports
@@ -285,7 +284,7 @@ class Dispatcher:
             return
         for client in self.tables.clients.values():
             asked = [m for m in client.held if isinstance(m, Ask) and m.about in ("stats", "clients")]
-            client.held = HeldMessages(m for m in client.held if m not in asked)
+            client.held = client.held.without(asked)
             for message in asked:
                 yield from self._told(client, message)
 

@@ -19,11 +19,17 @@ def weight(message: Any) -> int:
 
 
 class HeldMessages(deque[Any]):
-    """`size` is the weight of all that are held."""
+    """`size` is the weight of all that are held, `lost` the causes of results that are made of lost tensors, None of others."""
 
     def __init__(self, messages: Iterable[Any] = ()) -> None:
         super().__init__(messages)
         self.size = sum(map(weight, self))
+        self.lost: dict[int, Any] = {}
+
+    def without(self, some: list[Any]) -> HeldMessages:
+        left = HeldMessages(message for message in self if message not in some)
+        left.lost = self.lost
+        return left
 
     def append(self, message: Any) -> None:
         self.size += weight(message)
@@ -36,4 +42,6 @@ class HeldMessages(deque[Any]):
     def popleft(self) -> Any:
         message = super().popleft()
         self.size -= weight(message)
+        if self.lost:
+            self.lost.clear()  # a worker has come, which is told of each in turn
         return message

@@ -48,12 +48,8 @@ class Stream:
             return self._not_deferred(client, batch)
         if not client.held and client.loading is None and not client.ahead:
             return self.run(client, batch)
-        gone = [get for get in batch.gets if isinstance(client.entries.get(get[1]), Lost)]  # answered at once
-        known = set(gone)
-        self.hold(client, msgspec.structs.replace(batch, gets=tuple(g for g in batch.gets if g not in known)))
         flow = Flow()
-        for ticket, id, spec in gone:
-            self._get(client, ticket, id, spec, flow)
+        self.hold(client, self._lost_reads(client, batch, batch.code, flow))
         return flow.mail
 
     def _can_defer(self, client: Client, batch: Batch) -> bool:
@@ -96,6 +92,8 @@ class Stream:
                 stop = len(code)
                 self.tables.cut_short(client)
         if stop is not None:
+            if client.home is None:
+                batch = self._lost_reads(client, batch, code[stop:] + later, flow)
             rest = Batch(batch.serial, (), code[stop:] + later, batch.gets, batch.ack, batch.forget, (), batch.drops)
             self._hold_rest(client, rest)
             batch = Batch(batch.serial, (), code[:stop])
@@ -120,6 +118,27 @@ class Stream:
         if flow.refused:
             self.reports.dropped(client.name, flow.refused[0], len(flow.refused))
         return self._runs(client, batch, ack, forget, drops, flow) + flow.mail
+
+    def _lost_reads(self, client: Client, batch: Batch, code: list[tuple], flow: Flow) -> Batch:
+        """Answer the reads of a batch of lost tensors, though its instructions, or the rest of them, `code`, are held; where they
+        wait for a worker, also those of values made of lost tensors, which no worker can compute. Returns the batch without
+        these reads."""
+        entries, lost = client.entries, client.held.lost
+        for ins in code if client.home is None else ():
+            use = client.uses.get(ins[0]) if ins else None
+            if use is None or not use.result_count or len(ins) != use.length:
+                continue
+            operands = [lost.get(ins[i], entries.get(ins[i])) for i in use.tensor_positions]
+            cause = next((operand for operand in operands if isinstance(operand, Lost)), None)
+            lost.update(dict.fromkeys(results_of(client, ins), cause))
+        left = []
+        for get in batch.gets:
+            cause = lost.get(get[1], entries.get(get[1]))
+            if isinstance(cause, Lost):
+                flow.mail.append(Mail(client.name, Failed(get[0], cause.error, cause.why, get[1])))
+            else:
+                left.append(get)
+        return msgspec.structs.replace(batch, gets=tuple(left))
 
     def _reads(self, client: Client, batch: Batch, flow: Flow) -> Batch:
         """Write the reads that one slice has room for; the rest is held, with all that comes after the reads. Returns the

@@ -150,6 +150,8 @@ class ZmqLink:
             if not reply.done and (self.receiving.reader_comes(taken) or reply.wanted is not None and self._take_turn(taken)):
                 self.sources.read = reply.wanted is not None
             while taken == TAKEN and not (reply.done or self.receiving.closed or end and time.monotonic() > end):
+                if end is None and not self.session.workers:
+                    break
                 self._take_in(1000 if timeout is None else int(timeout * 1000) + 1)
                 if self.session.notes:
                     self.session.tell()  # show the reason while the read waits
@@ -160,6 +162,8 @@ class ZmqLink:
                     self.hand.wake()
         while not reply.done and not reply.wait(1.0 if end is None else max(0.0, end - time.monotonic())) and end is None:
             self.session.tell()
+            if not self.session.workers:
+                break
 
     def _take_turn(self, taken: list[bool]) -> bool:
         """Take the turn from the link's thread, if no other reader waits, while the request is under way: a reply received

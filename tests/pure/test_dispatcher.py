@@ -469,6 +469,17 @@ def test_a_replacement_takes_new_work(two: Conversation) -> None:
     ]
 
 
+def test_a_read_of_an_op_on_a_lost_tensor_is_answered_though_its_batch_waits_for_a_worker(two: Conversation) -> None:
+    two.gone("w0")
+    code = [(1, 5, 0.5), (2, 6, 5, 1), (2, 7, 6, 5), (2, 8, 5, 5)]  # tensor 1 is lost
+    [mail] = two("c", Batch(2, (), code, (read(9, 7), read(10, 8))))
+    assert (mail.message.error, mail.message.ticket) == ("WorkerLost", 9) and "w0" in mail.message.text
+    [mail] = two("c", Batch(3, (), [(2, 9, 7, 5)], (read(11, 9), read(12, 5))))  # behind the first batch
+    assert (mail.message.error, mail.message.ticket) == ("WorkerLost", 11) and "w0" in mail.message.text
+    runs = [mail.message for mail in two.worker("w1") if isinstance(mail.message, Run)]
+    assert [get.ticket for run in runs for get in run.gets] == [10, 12]
+
+
 def test_acknowledgements_do_not_wait_for_a_lost_worker(two: Conversation) -> None:
     two("c", Batch(2, (), [(2, 2, 1, 1)], (), True))
     assert Mail("c", Ack(2)) in two.gone("w0")
