@@ -120,8 +120,8 @@ class Stream:
         return self._runs(client, batch, ack, forget, drops, flow) + flow.mail
 
     def _lost_reads(self, client: Client, batch: Batch, code: list[tuple], flow: Flow) -> Batch:
-        """Answer the reads of a batch of lost tensors, though its instructions, or the rest of them, `code`, are held; where they
-        wait for a worker, also those of values made of lost tensors, which no worker can compute. Returns the batch without
+        """Answer the reads of lost tensors in a batch though its instructions, or the rest, `code`, are held; where they
+        wait for a worker, also reads of values made of lost tensors, which no worker can compute. Returns the batch without
         these reads."""
         entries, lost = client.entries, client.held.lost
         for ins in code if client.home is None else ():
