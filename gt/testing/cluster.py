@@ -14,6 +14,7 @@ from gt.client.scope import HERE, Scope
 from gt.client.session import Session
 from gt.dispatcher.core import Dispatcher
 from gt.dispatcher.users import Users
+from gt.errors import ProtocolError
 from gt.transport.auth import USER
 from gt.transport.in_process import Hub, MemoryLink
 from gt.transport.messages import VERSION, Attached, Bye, Drain, Hello, Join, Mail, Run, Start, Welcome
@@ -76,7 +77,11 @@ class Cluster:
                 case Run() as run if sender == DISPATCHER:
                     runs, answers = deferred.arrived(run)
                 case Start() as start:
-                    sender, (runs, answers) = DISPATCHER, deferred.start(mail.peer, start)
+                    try:
+                        sender, (runs, answers) = DISPATCHER, deferred.start(mail.peer, start)
+                    except ProtocolError as wrong:
+                        worker.drop(str(wrong))
+                        return []
             for message in runs:
                 answers = answers + worker.handle(Mail(sender, message, mail.frames))
             return [Mail(self._name(m.peer), m.message, m.frames) for m in answers]

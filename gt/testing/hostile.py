@@ -317,6 +317,8 @@ class Hostile:
 
     def batch(self, batch: m.Batch) -> m.Batch:
         r = self.random
+        if r.random() < 0.05:
+            return replace(batch, deferred=r.choice((0, 1, len(batch.code), self.whole())))
         often = "kinds" if len(batch.kinds) == len(batch.code) == 1 else "code"
         changed = r.choice((often, often, "code", "kinds", "kinds", "gets", "traces", "rest"))
         if changed == "kinds" and batch.kinds:

@@ -11,6 +11,7 @@ from gt.testing.cluster import Cluster
 from gt.testing.hostile import Hostile
 from gt.transport import messages as m
 from gt.transport.checks import MESSAGE
+from gt.worker.deferred_runs import MOST
 
 
 class HostileClient:
@@ -20,6 +21,7 @@ class HostileClient:
         self.pool, self.hostile, self.name, self.go_on = pool, hostile, name, go_on
         self.asked: set[int] = set()
         self.pieces: dict[int, int] = {}
+        self.started, self.starts = -1, 0  # the serial of the last deferred batch that was started, and the number of Starts
         self.let_go = False
         pool.hub.parties[name] = self.receive
         pool.hub.post(name, m.Mail("dispatcher", m.Hello(m.VERSION, "", "here", 1)))
@@ -64,7 +66,26 @@ class HostileClient:
         elif to == "dispatcher":  # workers answer no questions of clients
             self.asked.update(_tickets(said))
         pool.hub.post_encoded(self.name, to, data, (b"",) * (type(said) is m.Upload))
+        if isinstance(said, m.Batch) and said.deferred is not None and to == "dispatcher":
+            self.start(said)
         self.go_on()
+
+    def start(self, batch: m.Batch) -> None:
+        """Start a deferred batch, before or after its worker has it. Reads of one that cannot be started are not answered."""
+        random = self.hostile.random
+        if batch.serial <= self.started or self.starts >= MOST // 2:
+            self.asked.difference_update(_tickets(batch))
+            return
+        self.started, self.starts = batch.serial, self.starts + 1
+        if random.random() < 0.5:
+            self.pool.hub.deliver()
+        count = random.choice((0, 1, max(0, min(3, batch.deferred or 0))))
+        places = tuple((random.randrange(-2, 3), self.hostile.whole(), random.randrange(-9, 99)) for _ in range(count))
+        try:
+            data = m.encode(m.Start(batch.serial, places))
+        except OverflowError:
+            data = m.encode(m.Start(batch.serial))
+        self.pool.hub.post_encoded(self.name, self.pool.names[0], data)
 
     def check(self) -> None:
         """Assert that every read was answered, except reads that wait for bytes that this client never sent."""
