@@ -360,3 +360,12 @@ def test_a_reader_that_waits_for_a_worker_is_told_the_remedy(
     with pytest.raises(errors.GTError, match=r"waited 30 s \(GT_WAIT\).*: the workers that this script started still load"):
         await_answer(session, SimpleNamespace(done=False), "this read", None)  # type: ignore[arg-type]
     assert f"this read waits for a worker, and none has joined the dispatcher yet: {STARTED}" in capsys.readouterr().err
+
+
+def test_a_read_whose_last_worker_is_lost_while_it_waits_waits_as_one_without_a_worker(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GT_WAIT", "30")
+    wire.answer = lambda reply: setattr(wire.session, "workers", ())
+    with pytest.raises(errors.GTError, match=r"this read waited 30 s \(GT_WAIT\)"):
+        gt.ones(2).tolist()
