@@ -187,14 +187,9 @@ class QuestionsAhead:
     def _start(self, session: Any, question: FreshQuestion, loads: Sequence[Encoded], ended: list[Any]) -> bool:
         """Start the question that begins with these loads, if it waits at its worker."""
         asked = self.prepared
-        if (
-            asked is None
-            or asked.question is not question
-            or not self.deferred.waits(asked)
-            or not asked.mentions.isdisjoint(ended)
-        ):
+        if asked is None or asked.question is not question or not self.deferred.waits(asked):
             return False
-        if loads and min(asked.made) <= last_id(session):
+        if not asked.mentions.isdisjoint(ended) or loads and min(asked.made) <= last_id(session):
             return False
         if not self.deferred.start(session, loads):
             return False
