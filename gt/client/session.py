@@ -232,7 +232,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             reports = self.reports
             send = self.link.send if reports is None or self.serial & reports.mask else reports.send_batch
             message = Batch(self.serial, fresh, batch, gets, ack, forget, traces, drops, deferred)
-            send(message if self.asks is None else self.asks.deferred.before(message))
+            send(message if (asks := self.asks) is None or asks.deferred.waiting is None else asks.deferred.before(message))
 
     def _send_long(self, batch: list[tuple[Any, ...]], fresh: tuple[Any, ...], traces: tuple[Any, ...]) -> Any:
         """Send all but the last of so many instructions, as thousands of tensors freed at once. Returns the last ones."""

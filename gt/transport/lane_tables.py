@@ -113,12 +113,15 @@ class AnswerLanes:
         self.sent += taken
         return taken
 
-    def expect_starts(self, client: str) -> None:
-        """Receive from this client, too."""
+    def expect_starts(self, client: str) -> bool:
+        """Receive from this client, too. Returns whether it has a lane."""
         lane = self.to.get(client)
-        if lane is not None and self.starts is not None and lane.fd not in self.starting:
+        if lane is None or self.starts is None:
+            return False
+        if lane.fd not in self.starting:
             self.starting[lane.fd] = client
             self.starts.register(lane.fd, select.EPOLLIN)
+        return True
 
     def received(self) -> Iterator[tuple[str, Any]]:
         """The next message of each client that has sent one, by name. A client that has ended, or has sent a message that is

@@ -29,6 +29,7 @@ class Arrivals:
     ) -> None:  # fmt: skip
         self.dispatcher, self.lanes, self.sources, self.core = dispatcher, lanes, sources, core
         self.read, self.send = read, send
+        self.expecting = False  # whether Starts are polled for: not before the first deferred run, as each wait takes longer
         self.others: deque[Any] = deque()  # messages of the dispatcher that are not part of a client's stream
         self.turns = ClientTurns(core, clock, self.take_in, self.interrupted, send)
 
@@ -68,7 +69,9 @@ class Arrivals:
                 while self.start_runs(self.turns.put_all):
                     pass  # Starts that were sent before this run
                 self.turns.put_all(self.turns.deferred.arrived(run))
-                self.lanes.expect_starts(client)
+                if self.lanes.expect_starts(client) and not self.expecting:
+                    self.expecting = True
+                    self.sources.add(self.lanes.starts_fd)
             case Run(client) | Drop(client) | Ask(_, _, (client, _)):
                 self.turns.put(client, message)
                 if type(message) is Drop:

@@ -183,10 +183,9 @@ class Shell:
                 self._send(self.core.resume())
 
     def _poll_sources(self) -> None:
-        others = [self.clients.socket, self.waker.fd, self.clients.lanes.starts_fd, self.inbox.fd if self.inbox else -1]
-        for source in others:
-            if source != -1:
-                self.sources.add(source)
+        others = [self.clients.socket, self.waker.fd]
+        for source in others if self.inbox is None else [*others, self.inbox.fd]:
+            self.sources.add(source)
         self.dispatcher.poll()
 
     def drain(self) -> None:
