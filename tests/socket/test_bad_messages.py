@@ -76,7 +76,8 @@ class Attacker(Member):
         with contextlib.suppress(ProtocolError):  # nobody waits for an answer to bytes that are no message
             said = m.decode(data, MESSAGE)
             self.owed.update([said.ticket] if isinstance(said, m.Ask) else [])
-            self.owed.update([t for t, _, _ in said.gets] if isinstance(said, m.Batch) else [])
+            if isinstance(said, m.Batch) and said.deferred is None:  # others wait until they are started, which these are not
+                self.owed.update(ticket for ticket, _, _ in said.gets)
             self.let_go = self.let_go or isinstance(said, m.Bye)
         self.send(data)
         self.take()
