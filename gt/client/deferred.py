@@ -19,7 +19,8 @@ from gt.program.stretch import flat
 from gt.transport.messages import Batch, Start
 
 SURE = 3  # right guesses in a row, sent as a whole, before one is deferred; twice as many after each that was not asked
-MOST = 64  # most of these, of questions that are kept, and of loads whose bytes are
+SUREST = 64  # most of these
+KEPT = 64  # most unanswered questions, and most loads, whose bytes are kept
 BYTES = 1 << 16  # most bytes of a question's loads, which are kept until its answer comes
 NOWHERE = (0, 0, 0)  # the place of a load whose bytes are not there yet
 
@@ -78,7 +79,7 @@ class DeferredQuestions:
         others, ended = parted(code)
         if others or not asked.mentions.isdisjoint(ended):
             return
-        self.running = [each for each in self.running[-MOST:] if each.unanswered()]
+        self.running = [each for each in self.running[-KEPT:] if each.unanswered()]
         recent = frozenset[Any]().union(*(each.names for each in self.running))  # they may be sent again, with these operands
         kept = [id for id in ended if id in recent]
         loads = [encoded(number, (asked.first + distance,), NOWHERE) for number, distance in question.loads]
@@ -94,7 +95,7 @@ class DeferredQuestions:
 
     def loaded(self, id: int, data: np.ndarray) -> None:
         """Keep the bytes of a load, which may be one of the question that waits."""
-        if self.waiting is not None and data.nbytes <= BYTES and len(self.bytes) < MOST:
+        if self.waiting is not None and data.nbytes <= BYTES and len(self.bytes) < KEPT:
             self.bytes[id] = data.tobytes()
 
     def start(self, session: Any, loads: Sequence[Encoded]) -> bool:
@@ -120,7 +121,7 @@ class DeferredQuestions:
         self.waiting, self.bytes, question = None, {}, waiting.asked.question
         for reply in waiting.asked.replies.values():
             self.replies.ahead.pop(reply.ticket, None)
-        question.streak, question.sure = 0, min(2 * question.sure, MOST)
+        question.streak, question.sure = 0, min(2 * question.sure, SUREST)
         self.counts["deferred_wasted"] += 1
         return [*frees_of(waiting.ids)]
 

@@ -43,5 +43,5 @@ class HeldMessages(deque[Any]):
         message = super().popleft()
         self.size -= weight(message)
         if self.lost:
-            self.lost.clear()  # a worker has come, which is told of each in turn
+            self.lost.clear()  # a worker has come: results of held instructions become entries as these are handled
         return message

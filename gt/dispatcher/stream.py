@@ -64,7 +64,7 @@ class Stream:
         """Refuse a deferred batch, whose client then sends it again as another one; its frees are executed."""
         yield from self.batch(client, Batch(batch.serial, (), frees(batch.code), (), batch.ack))
         question = [ins for ins in batch.code if not is_free(ins)]
-        yield from self.refuse(client, Batch(batch.serial, (), question, batch.gets), "it cannot be deferred")
+        yield from self.refuse(client, Batch(batch.serial, (), question, batch.gets), "the batch cannot be deferred now")
 
     def hold(self, client: Client, message: Any) -> list[Mail]:
         """Hold a message until a worker joins, an upload arrives or the workers catch up. Nothing is sent yet."""

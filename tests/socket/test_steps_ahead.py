@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from early import raises_when_its_worker_dies, with_and_without
 from processes import Processes
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_AUTO_COMPILE", "GT_WORKER_BATCH_SIZE")
@@ -44,18 +43,9 @@ print(json.dumps(found)); print(json.dumps(sent))
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 def test_the_same_numbers_and_all_freed_where_the_loop_ends(processes: Processes, backend: str) -> None:
-    outs = []
-    for early in ("1", "0"):
-        script = processes.script(SCRIPT + NUMBERS, processes.pool(1, backend), GT_EARLY=early)
-        assert script.ended(120) == 0, script.err[-3000:]
-        outs.append([json.loads(line) for line in script.out.splitlines() if line != "begun"])
-    assert outs[0][0] == outs[1][0]
-    assert outs[0][1]["right"] > 300 and not outs[1][1]
+    (ahead, counts), (plain, none) = with_and_without(processes, SCRIPT + NUMBERS, backend)
+    assert ahead == plain and counts["right"] > 300 and not none
 
 
 def test_a_worker_that_dies_in_the_loop_is_an_error(processes: Processes) -> None:
-    _, port = processes.server("--workers", "0")
-    worker = processes.worker(port)
-    script = processes.script(SCRIPT + "power(10**9, [])", f"localhost:{port}").wait_for("begun")
-    worker.kill()
-    assert script.ended(60) == 1 and "WorkerLost" in script.err, script.err[-2000:]
+    raises_when_its_worker_dies(processes, SCRIPT + "power(10**9, [])")

@@ -1,0 +1,27 @@
+"""Scripts whose instructions are sent before Python has issued them, against the same without, and with a worker that dies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from processes import Processes
+
+
+def with_and_without(processes: Processes, script: str, backend: str) -> tuple[list[Any], list[Any]]:
+    """The JSON lines that a script prints with GT_EARLY=1 and with GT_EARLY=0."""
+    found = []
+    for early in ("1", "0"):
+        ran = processes.script(script, processes.pool(1, backend), GT_EARLY=early)
+        assert ran.ended(120) == 0, ran.err[-3000:]
+        found.append([json.loads(line) for line in ran.out.splitlines() if line != "begun"])
+    return found[0], found[1]
+
+
+def raises_when_its_worker_dies(processes: Processes, script: str) -> None:
+    """Kill the worker of a script that never ends, once it has printed `begun`."""
+    _, port = processes.server("--workers", "0")
+    worker = processes.worker(port)
+    ran = processes.script(script, f"localhost:{port}").wait_for("begun")
+    worker.kill()
+    assert ran.ended(60) == 1 and "WorkerLost" in ran.err, ran.err[-2000:]
