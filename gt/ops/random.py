@@ -72,11 +72,18 @@ def bernoulli(xp: Any, seed: Any, number: Any, first: int, count: int, least: in
 
 
 def normals(xp: Any, seed: Any, number: Any, first: int, count: int) -> Any:
-    """Box and Muller, with both uniform numbers from the element's own counter, so that no pair spans two pieces. The cosine is
-    the sine of the distance to the nearer quarter of a turn where it is zero, which is exact."""
-    pair = xp.reshape(xp.fractions(seed, number, 2 * first, 2 * count), (-1, 2))
+    """Box and Muller: the uniform numbers 2j and 2j + 1 of the whole tensor give its normal numbers 2j and 2j + 1, so a piece
+    that begins or ends inside a pair computes both. The two are -cosine and sine of a turn, each as the sine of the distance to
+    the nearest turn where it is zero: these distances are exact."""
+    begin, end = first // 2, -(-(first + count) // 2)
+    pair = xp.reshape(xp.fractions(seed, number, 2 * begin, 2 * (end - begin)), (-1, 2))
     radius = xp.sqrt(-2.0 * xp.log(pair[:, 0] + 1.0 / (1 << 24)))
-    return radius * xp.sin((xp.abs(pair[:, 1] - 0.5) - 0.25) * (2.0 * math.pi))
+    turn = pair[:, 1] - 0.5
+    across = xp.abs(turn) - 0.25
+    along = 0.25 - xp.abs(across)
+    turns = xp.stack([across, xp.where(turn < 0, -along, along)], axis=1)
+    made = xp.reshape(radius, (-1, 1)) * xp.sin(turns * (2.0 * math.pi))
+    return xp.reshape(made, (-1,))[first - 2 * begin :][:count]
 
 
 def _kept(xp: Any, a: Any, p: Any, kept: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -106,3 +108,30 @@ def test_numbers_are_philoxs_on_every_engine_and_in_any_piece() -> None:
         np.testing.assert_array_equal(philox.words(seed, number, first + count - 9, 9), found[-9:])
         kept = philox.bernoulli(seed, number, first, some, 9000)
         np.testing.assert_array_equal(kept, random.bernoulli(xp, seed, torch.tensor(number), first, some, 9000).numpy())
+
+
+@pytest.mark.parametrize("engine", ["numpy", "pytorch"])
+def test_the_two_normal_numbers_of_a_pair_are_independent(engine: str) -> None:
+    with gt.testing.cluster(1, engine):
+        gt.manual_seed(3)
+        even, odd = gt.randn(200_000, 2).numpy().astype(np.float64).T
+    for a, b in ((even, odd), (even**2, odd**2), (abs(even), abs(odd)), (even, odd**2), (even[1:], odd[:-1])):
+        assert abs(np.corrcoef(a, b)[0, 1]) < 5 / len(a) ** 0.5
+    edges = [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]
+    table, *_ = np.histogram2d(even, odd, [[-np.inf, *edges, np.inf]] * 2)
+    share = np.diff([0.0, *(0.5 * (1 + math.erf(e / 2**0.5)) for e in edges), 1.0])
+    want = np.outer(share, share) * len(even)
+    assert ((table - want) ** 2 / want).sum() < 63 + 5 * 126**0.5  # chi-square with 63 degrees of freedom, five deviations
+
+
+@pytest.mark.parametrize("first, count", [(0, 1), (1, 1), (1, 2), (2, 7), (5, 6), (1001, 998)])
+def test_a_piece_has_the_normal_numbers_of_the_whole(first: int, count: int) -> None:
+    from gt.ops import random
+    from gt.worker.engine.numpy import NumpyNamespace
+    from gt.worker.engine.torch.engine import TorchEngine
+
+    for draw in (NumpyNamespace().normals, TorchEngine("cpu").xp.normals):
+        np.testing.assert_array_equal(np.asarray(draw(7, 1, first, count)), np.asarray(draw(7, 1, 0, 2000))[first:][:count])
+    for xp in (NumpyNamespace(), TorchEngine("cpu").xp):
+        whole = np.asarray(random.normals(xp, 7, 1, 0, 2000))
+        np.testing.assert_allclose(np.asarray(random.normals(xp, 7, 1, first, count)), whole[first:][:count], rtol=1e-6)

@@ -20,7 +20,7 @@ SEEDS = [(5, 1), ((7 << 33) + 9, (3 << 32) + 2)]
 @pytest.mark.skipif(philox.NATIVE is None, reason="built without a compiler, or GT_NATIVE=0")
 def test_c_gives_the_same_bits_on_every_processor() -> None:
     """The digest is that of x86-64 with AVX-512 and of aarch64."""
-    assert zlib.crc32(NumPy().normals(12345, 7, 3, 60_000).tobytes()) == 1599464010
+    assert zlib.crc32(NumPy().normals(12345, 7, 3, 60_000).tobytes()) == 2456046964
 
 
 @pytest.mark.skipif(philox.NATIVE is None, reason="built without a compiler, or GT_NATIVE=0")

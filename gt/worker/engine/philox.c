@@ -133,58 +133,63 @@ CLONES static void drop(const Lane *restrict lanes, const float *restrict a, flo
     }
 }
 
-/* The logarithm of u in (0, 1]: u = 2^e * (1 + f) with 1 + f in [0.707, 1.414), and a polynomial for log(1 + f). */
-static inline float logarithm(float u) {
+/* -2 log(u) of u in (0, 1]: u = 2^e * (1 + f) with 1 + f in [0.707, 1.414), and a polynomial for log(1 + f). */
+static inline float squared_radius(float u) {
     int32_t bits;
     memcpy(&bits, &u, 4);
-    int32_t e = (bits - 0x3F3504F3) >> 23;
-    bits -= e << 23;
+    int32_t e = (int32_t)((uint32_t)(bits - 0x3F3504F3) & 0xFF800000u); /* in units of 2^-23 */
+    bits -= e;
     float m;
     memcpy(&m, &bits, 4);
     float f = m - 1.0f;
-    float p = 7.0376836292e-2f;
-    p = fmaf(p, f, -1.1514610310e-1f);
-    p = fmaf(p, f, 1.1676998740e-1f);
-    p = fmaf(p, f, -1.2420140846e-1f);
-    p = fmaf(p, f, 1.4249322787e-1f);
-    p = fmaf(p, f, -1.6668057665e-1f);
-    p = fmaf(p, f, 2.0000714765e-1f);
-    p = fmaf(p, f, -2.4999993993e-1f);
-    p = fmaf(p, f, 3.3333331174e-1f);
-    p = fmaf(p, f, -0.5f);
-    return fmaf((float)e, 0.6931471805599453f, fmaf(f * f, p, f));
+    float p = -2.0f * 7.0376836292e-2f;
+    p = fmaf(p, f, 2.0f * 1.1514610310e-1f);
+    p = fmaf(p, f, -2.0f * 1.1676998740e-1f);
+    p = fmaf(p, f, 2.0f * 1.2420140846e-1f);
+    p = fmaf(p, f, -2.0f * 1.4249322787e-1f);
+    p = fmaf(p, f, 2.0f * 1.6668057665e-1f);
+    p = fmaf(p, f, -2.0f * 2.0000714765e-1f);
+    p = fmaf(p, f, 2.0f * 2.4999993993e-1f);
+    p = fmaf(p, f, -2.0f * 3.3333331174e-1f);
+    p = fmaf(p, f, 1.0f);
+    p = fmaf(p, f, -2.0f);
+    return fmaf(p, f, (float)e * (-2.0f * 0.6931471805599453f / 8388608.0f));
 }
 
-/* cos(2 pi v) for v in [0, 1), as the sine of the distance to the nearer quarter of a turn where it is zero: the difference is
-   exact, so the relative error is small there, too. */
-static inline float cosine_of_turn(float v) {
-    float x = (fabsf(v - 0.5f) - 0.25f) * 6.283185307179586f, z = x * x;
-    float p = 2.605780537123792e-6f;
-    p = fmaf(p, z, -1.9809602235909551e-4f);
-    p = fmaf(p, z, 8.33306647837162e-3f);
-    p = fmaf(p, z, -1.6666659712791443e-1f);
-    return fmaf(p * z, x, x);
+/* sin(2 pi v) for v in [-0.25, 0.25], with a small relative error near zero, too. */
+static inline float sine_of_turn(float v) {
+    float z = v * v;
+    float p = 40.803658f;
+    p = fmaf(p, z, -76.71898f);
+    p = fmaf(p, z, 81.60829f);
+    p = fmaf(p, z, -41.341763f);
+    p = fmaf(p, z, 6.2831855f);
+    return v * p;
 }
 
-static inline float normal(uint32_t word, uint32_t next) {
+/* A pair of normal numbers, of two words: -cosine and sine of a turn, times the radius. */
+static inline void box_muller(uint32_t word, uint32_t next, float *restrict pair) {
     float u = (float)(int32_t)(word >> 8) * (1.0f / 16777216.0f) + 1.0f / 16777216.0f;
-    float v = (float)(int32_t)(next >> 8) * (1.0f / 16777216.0f);
-    return sqrtf(-2.0f * logarithm(u)) * cosine_of_turn(v);
+    float turn = (float)(int32_t)(next >> 8) * (1.0f / 16777216.0f) - 0.5f;
+    float across = fabsf(turn) - 0.25f, along = copysignf(0.25f - fabsf(across), turn);
+    float radius = sqrtf(squared_radius(u));
+    pair[0] = radius * sine_of_turn(across);
+    pair[1] = radius * sine_of_turn(along);
 }
 
-/* Two numbers for each counter. */
+/* Four numbers for each counter. */
 CLONES static void to_normal(const Words *words, float *restrict out, int n) {
     for (int i = 0; i < n; i++) {
-        out[2 * i] = normal(words->of[0][i], words->of[1][i]);
-        out[2 * i + 1] = normal(words->of[2][i], words->of[3][i]);
+        box_muller(words->of[0][i], words->of[1][i], out + 4 * i);
+        box_muller(words->of[2][i], words->of[3][i], out + 4 * i + 2);
     }
 }
 
 static void fill(int distribution, const Draw *draw, uint64_t first, uint64_t count, char *out, const float *a) {
     Words made;
     uint32_t words[4 * COUNTERS];
-    float numbers[2 * COUNTERS];
-    uint64_t each = distribution == BERNOULLI || distribution == DROPOUT ? 8 : distribution == NORMAL ? 2 : 4;
+    float numbers[4 * COUNTERS];
+    uint64_t each = distribution == BERNOULLI || distribution == DROPOUT ? 8 : 4;
     uint64_t counter = first / each, skip = first - counter * each, done = 0;
     while (done < count) {
         uint64_t left = count - done + skip, n = (left + each - 1) / each;

@@ -79,32 +79,33 @@ def uniform_kernel(
 
 
 @triton.jit
-def logarithm(u):
-    """Of u in (0, 1], as in philox.c."""
+def squared_radius(u):
+    """-2 log(u) of u in (0, 1], as in philox.c."""
     bits = u.to(tl.int32, bitcast=True)
-    e = (bits - 0x3F3504F3) >> 23
-    f = (bits - (e << 23)).to(tl.float32, bitcast=True) - 1.0
-    p = tl.fma(f, 7.0376836292e-2, -1.1514610310e-1)
-    p = tl.fma(p, f, 1.1676998740e-1)
-    p = tl.fma(p, f, -1.2420140846e-1)
-    p = tl.fma(p, f, 1.4249322787e-1)
-    p = tl.fma(p, f, -1.6668057665e-1)
-    p = tl.fma(p, f, 2.0000714765e-1)
-    p = tl.fma(p, f, -2.4999993993e-1)
-    p = tl.fma(p, f, 3.3333331174e-1)
-    p = tl.fma(p, f, -0.5)
-    return tl.fma(e.to(tl.float32), 0.6931471805599453, tl.fma(f * f, p, f))
+    e = (bits - 0x3F3504F3) & -0x800000
+    f = (bits - e).to(tl.float32, bitcast=True) - 1.0
+    p = tl.fma(f, -2.0 * 7.0376836292e-2, 2.0 * 1.1514610310e-1)
+    p = tl.fma(p, f, -2.0 * 1.1676998740e-1)
+    p = tl.fma(p, f, 2.0 * 1.2420140846e-1)
+    p = tl.fma(p, f, -2.0 * 1.4249322787e-1)
+    p = tl.fma(p, f, 2.0 * 1.6668057665e-1)
+    p = tl.fma(p, f, -2.0 * 2.0000714765e-1)
+    p = tl.fma(p, f, 2.0 * 2.4999993993e-1)
+    p = tl.fma(p, f, -2.0 * 3.3333331174e-1)
+    p = tl.fma(p, f, 1.0)
+    p = tl.fma(p, f, -2.0)
+    return tl.fma(p, f, e.to(tl.float32) * (-2.0 * 0.6931471805599453 / 8388608.0))
 
 
 @triton.jit
-def cosine_of_turn(v):
-    """cos(2 pi (v + 0.5)) for v in [-0.5, 0.5), as in philox.c."""
-    x = (tl.abs(v) - 0.25) * 6.283185307179586
-    z = x * x
-    p = tl.fma(z, 2.605780537123792e-6, -1.9809602235909551e-4)
-    p = tl.fma(p, z, 8.33306647837162e-3)
-    p = tl.fma(p, z, -1.6666659712791443e-1)
-    return tl.fma(p * z, x, x)
+def sine_of_turn(v):
+    """sin(2 pi v) for v in [-0.25, 0.25], as in philox.c."""
+    z = v * v
+    p = tl.fma(z, 40.803658, -76.71898)
+    p = tl.fma(p, z, 81.60829)
+    p = tl.fma(p, z, -41.341763)
+    p = tl.fma(p, z, 6.2831855)
+    return v * p
 
 
 @triton.jit
@@ -117,7 +118,12 @@ def square_root(a):
 
 @triton.jit
 def box_muller(word, following):
-    return square_root(-2.0 * logarithm(fraction(word, 1.0 / 16777216.0))) * cosine_of_turn(fraction(following, -0.5))
+    """A pair of normal numbers."""
+    radius = square_root(squared_radius(fraction(word, 1.0 / 16777216.0)))
+    turn = fraction(following, -0.5)
+    across = tl.abs(turn) - 0.25
+    along = (0.25 - tl.abs(across)).to(tl.uint32, bitcast=True) | (turn.to(tl.uint32, bitcast=True) & 0x80000000)
+    return radius * sine_of_turn(across), radius * sine_of_turn(along.to(tl.float32, bitcast=True))
 
 
 @triton.jit(do_not_specialize=["seed", "number", "first", "count"])
@@ -125,11 +131,11 @@ def normal_kernel(
     y_ptr, count, first, seed, number, seed_is_tensor: tl.constexpr, number_is_tensor: tl.constexpr, counters: tl.constexpr,
     whole: tl.constexpr,
 ):  # fmt: skip
-    """Each number uses two words, so a counter gives two numbers."""
-    w0, w1, w2, w3 = four_words(first // 2, seed, number, seed_is_tensor, number_is_tensor, counters)
-    even, odd = box_muller(w0, w1), box_muller(w2, w3)
-    origin, i, inside = place(first // 2, first, count, 2, counters, whole)
-    tl.store(y_ptr + origin + i, tl.interleave(even, odd), mask=inside)
+    w0, w1, w2, w3 = four_words(first // 4, seed, number, seed_is_tensor, number_is_tensor, counters)
+    n0, n1 = box_muller(w0, w1)
+    n2, n3 = box_muller(w2, w3)
+    origin, i, inside = place(first // 4, first, count, 4, counters, whole)
+    tl.store(y_ptr + origin + i, in_order(n0, n1, n2, n3), mask=inside)
 
 
 @triton.jit(do_not_specialize=["seed", "number", "first", "count", "least", "scale"])
@@ -172,7 +178,7 @@ def uniform(seed: Any, number: Any, first: int, count: int, device: torch.device
 
 def normal(seed: Any, number: Any, first: int, count: int, device: torch.device) -> torch.Tensor:
     y = torch.empty(count, dtype=torch.float32, device=device)
-    normal_kernel[_programs(first, count, 2, COUNTERS)](
+    normal_kernel[_programs(first, count, 4, COUNTERS)](
         y, count, first, seed, number, _is_tensor(seed), _is_tensor(number), COUNTERS, _is_whole(first, count),
         num_warps=NORMAL_WARPS, **OPTIONS,
     )  # fmt: skip
