@@ -11,7 +11,7 @@ from gt.worker.core import Worker
 from gt.worker.deferred_runs import DeferredRuns, Found
 from gt.worker.fair_queue import SLICE, FairQueue, Share
 from gt.worker.peer_names import DISPATCHER
-from gt.worker.short_runs import LongKernels, is_short
+from gt.worker.short_runs import Fits, LongKernels, is_question, is_short
 from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
@@ -34,11 +34,13 @@ class ClientTurns:
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
         self.measure_at = 0.0  # time of the next reading of its progress
+        self.followed = 0  # count of arrivals when it was last followed
         self.weighed, self.weigh_at = -1, 0.0  # count of arrivals when weights were last compared, and when to do so again
         self.second: LongKernels | None = None  # set by the shell where a second thread executes short runs
-        self.short_runs = 0  # runs executed by the second thread
+        self.short_runs = 0  # runs executed within others' turns
         self.resident, self.resident_until = "", 0.0  # whose memory was moved to the device, and how long it is to stay
         behind = self._behind if self.streams is not None else None
+        core.executor.questions = self.serve_questions if behind else None
         self.turn = core.executor.turn = Turn(clock, self._others_wait, self._full if behind else None, self._newcomer)
         self.behind = behind
         core.answers.seconds, core.in_turn = self.seconds, self.in_turn
@@ -185,18 +187,38 @@ class ClientTurns:
     def serve_short(self) -> None:
         """Execute short runs of other clients while the current one is inside a long kernel; called by the second thread. A
         client's longer runs wait for its turn, and its other runs for them."""
-        core = self.core
-        plain = core.parked is None and core.recorder is None and core.units is None
-        if not self.take_in() or not plain or core.cancellation.gone or core.host.residency.out:
+        if not self.take_in() or not self._may_serve_within():
             return
-        while self.second is not None and self.second.inside and (client := self._next_short()) is not None:
+        while self.second is not None and self.second.inside and (client := self._next_within(is_short)) is not None:
             self._serve_within(client)
 
-    def _next_short(self) -> str | None:
-        """The client with the least virtual time whose next run is short."""
+    def serve_questions(self) -> None:
+        """In the middle of a call with hundreds of operands: execute the questions of interactive clients that are one launch
+        each. They would wait for the end of a turn that takes longer than they do."""
+        streams, host = self.streams, self.core.host
+        if not (streams.shared and streams.preferred and self._may_serve_within() and self.take_in()):
+            return
+        asks: Fits = lambda values, run: (
+            values.client in streams.preferred and is_question(values, run) and host.has_room(values, run)
+        )
+        while (client := self._next_within(asks)) is not None:
+            launched = streams.launched
+            with host.still():  # operands of the call are on the device
+                self._serve_within(client)
+            streams.use(self.client)
+            streams.launched = launched
+
+    def _may_serve_within(self) -> bool:
+        """Whether runs of others may be executed within a turn."""
+        core = self.core
+        plain = core.parked is None and core.recorder is None and core.units is None
+        return plain and not (core.cancellation.gone or core.host.residency.out)
+
+    def _next_within(self, fits: Fits) -> str | None:
+        """The client with the least virtual time whose next run fits into the turn of another."""
         core, found = self.core, self.queue.first_runs(self.client, self.clock() - self.began)
         for client, run in found:
-            if client in core.spaces and client not in core.preempted and is_short(core.spaces[client], run):
+            if client in core.spaces and client not in core.preempted and fits(core.spaces[client], run):
                 return client
         return None
 
@@ -227,10 +249,15 @@ class ClientTurns:
         return ended
 
     def follow_device(self) -> None:
-        """Charge the turns that the device has executed, and send the answers that it has computed."""
+        """Charge the turns that the device has executed, and send the answers that it has computed. Once an interactive client
+        has come, its turn is first, as this takes as long."""
         streams = self.streams
         if streams is None:
             return
+        if self.queue.arrivals != self.followed:
+            self.followed = self.queue.arrivals
+            if streams.preferred and self.queue.waits(streams.preferred):
+                return
         if (now := self.clock()) >= self.measure_at:
             self.measure_at = now + MEASURED
             if used := streams.measured():

@@ -39,6 +39,7 @@ class InstructionExecutor:
         self.host = HostMemory(engine, self.fail)
         self.name = ""  # the worker's, for error messages
         self.turn: Turn | None = None  # set by the shell; without it, each run is executed to its end
+        self.questions: Callable[[], None] | None = None  # executes those of interactive clients, on an asynchronous device
         self.light = LIGHT
         self.ticks = Ticks()  # of the instructions inside of programs
         self.failures = 0
@@ -58,6 +59,11 @@ class InstructionExecutor:
     def shared(self) -> bool:
         """Whether other clients are connected: only then are programs of less than a turn preempted."""
         return self.turn is not None and self.turn.several
+
+    def let_in(self) -> None:
+        """In the middle of a long call: execute the questions of interactive clients that have arrived."""
+        if self.questions is not None and self.turn is not None and self.turn.several:
+            self.questions()
 
     def run(self, values: ClientValues, rest: Code, stopped: Preempted | None = None, length: int = LIGHT + 1) -> None:
         """Execute the rest of a run of so many instructions, beginning with the one at which it was stopped. In a short run

@@ -25,7 +25,7 @@ class Share:
 
     __slots__ = (
         "messages", "virtual", "weight", "user", "limit", "seconds", "entitled", "since", "turns", "waits", "collectives",
-        "came",
+        "came", "interactive",
     )  # fmt: skip
 
     def __init__(self, since: float = 0.0) -> None:
@@ -33,7 +33,7 @@ class Share:
         self.messages: deque[tuple[Any, bool, float]] = deque()  # each with whether it has collectives, and its arrival time
         self.virtual = 0.0  # device seconds divided by weight; raised to the queue's virtual time after a pause
         self.came = 0  # the queue's `arrivals` at its last arrival after a pause
-        self.weight = 1.0
+        self.weight, self.interactive = 1.0, False
         self.user, self.limit = "", 1.0  # its user, and the maximum weight of all busy clients of that user together
         self.seconds = 0.0
         self.entitled = 0.0  # device seconds of its fair share while it had work
@@ -61,8 +61,9 @@ class FairQueue:
         self.total = 0.0  # device seconds of all clients, including departed ones
 
     def introduce(self, came: Came) -> None:
-        """Note a client's weight and user, if it has another weight than 1 or a user with a key of its own."""
+        """Note a client's weight, priority and user, if it has another weight than 1 or a user with a key of its own."""
         share = self.shares.setdefault(came.client, Share(self.total))
+        share.interactive = came.interactive
         share.weight, share.user, share.limit = came.weight, came.user, came.user_weight
 
     def put(self, client: str, message: Any, now: float) -> None:
@@ -108,7 +109,8 @@ class FairQueue:
         """The client whose turn it is: of those with work, the one with the least virtual time. The work of `parked` waits
         for other workers; `preempted` have begun a run that they have not ended; who is `behind` has work on the device, and
         nobody is served meanwhile who had more than that one by a slice: side by side the device would divide its time evenly,
-        whatever the weights. The turn of who is `away` comes later."""
+        whatever the weights. The turn of who is `away` comes later. Of equals an interactive one goes first: after a pause it has
+        the virtual time of a busy one, whose latest calls are not charged yet."""
         found, least, first, lowest, idle = None, 0.0, inf, inf, []
         for client, share in self.active.items():
             if client == parked:
@@ -118,7 +120,8 @@ class FairQueue:
                 if away and away(client):
                     continue
                 first = min(first, share.virtual)
-                if (found is None or share.virtual < least) and not (behind and behind(client)):
+                sooner = found is None or share.virtual < least or share.interactive and share.virtual == least
+                if sooner and not (behind and behind(client)):
                     found, least = client, share.virtual
             elif not share.messages:
                 idle.append(client)
@@ -145,6 +148,10 @@ class FairQueue:
             other != client and other != parked and (other in preempted or self._can_begin(share))
             for other, share in self.active.items()
         )
+
+    def waits(self, clients: Collection[str]) -> bool:
+        """Whether one of these clients has a message that waits for its turn."""
+        return any(share.messages and client in clients for client, share in self.active.items())
 
     def newcomer(self, client: str, arrivals: int) -> bool:
         """Whether a client that was idle at the count `arrivals` has executable work, and no more virtual time than this

@@ -7,9 +7,12 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from gt.errors import OutOfMemory
+from gt.program.code import number_of
+from gt.transport.messages import Run
 from gt.worker.cancel import Parked
 from gt.worker.client_values import Broken, ClientValues, Code, Moved, check_device, failure, out_of_memory
 from gt.worker.engine import Engine
@@ -54,6 +57,7 @@ class HostMemory:
         self.residency = Residency()
         self.always = False  # whether a limit for the device was given, which then also applies to a single client
         self.full = ""  # why the last move to the host failed
+        self.stays = False  # whether nothing may be moved at the moment
         self.seconds = 0.0  # that moves took
         self.trying: tuple[tuple[Any, ...], int] = (
             (),
@@ -100,6 +104,23 @@ class HostMemory:
             yield ins
             if shares:
                 r.on_device += copied(values, ready, ins, self.engine)
+
+    def has_room(self, values: ClientValues, run: Run) -> bool:
+        """Whether a run of instructions that were executed before needs no memory to be moved."""
+        if not values.guarded and not self.residency.device:
+            return True
+        r, known = self.residency, (values.kinds.get(number, UNKNOWN) for number in map(number_of, run.code))
+        needs = [ready.needs for form, _, ready in known if form != FREED]
+        return not (values.moved or r.stale or None in needs or r.on_device + sum(most for most, *_ in needs) > r.device)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Move nothing to the host meanwhile."""
+        self.stays = True
+        try:
+            yield
+        finally:
+            self.stays = False
 
     def _prepare(self, values: ClientValues, ready: Any, ins: tuple[Any, ...], need: int) -> None:
         """Move the operands of an instruction to the device, and make room for its results."""
@@ -193,6 +214,8 @@ class HostMemory:
 
     def _move_out(self, values: ClientValues, nbytes: int, taken: Collection[int], some: bool = False) -> bool:
         """Free this many bytes of the device, or, with `some`, as many of them as possible. Returns whether any were freed."""
+        if self.stays:
+            return False
         order = sorted(self.worker.spaces.values(), key=lambda v: (v is values, v.used))
         ids: dict[DeviceBuffer, list[int]] = {}
         buffers = {

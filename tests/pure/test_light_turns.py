@@ -104,8 +104,7 @@ class Streams(ClientStreams):
     def host_read(self, host: Any) -> None: ...
 
 
-@pytest.fixture
-def turns() -> ClientTurns:
+def turns_of_device() -> ClientTurns:
     """Those of a worker on such a device, on which several clients were busy a moment ago; `send` keeps the mail."""
     clock, engine = Clock(), make("numpy")
     engine.streams = Streams(clock)
@@ -115,6 +114,11 @@ def turns() -> ClientTurns:
     made = ClientTurns(core, clock, lambda: True, lambda: False, sent.extend)
     made.shared_until = 1.0
     return made
+
+
+@pytest.fixture
+def turns() -> ClientTurns:
+    return turns_of_device()
 
 
 def test_a_turn_of_small_kernels_has_no_events_and_is_charged_the_worker_s_time(turns: ClientTurns) -> None:

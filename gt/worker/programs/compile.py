@@ -148,10 +148,11 @@ def pauses(program: Program) -> frozenset[int]:
 
 
 class Turns(Protocol):
-    """The turns of clients on this worker, which may preempt a program."""
+    """The turns of clients on this worker, which may preempt a program; `let_in` executes others' questions within one."""
 
     def turn_is_over(self) -> bool: ...
     def shared(self) -> bool: ...
+    def let_in(self) -> None: ...
 
 
 class Executable:

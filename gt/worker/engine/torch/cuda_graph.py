@@ -73,6 +73,7 @@ class Graph:
         self.statics: list[torch.Tensor] = []
         self.ends: Callable[[tuple], tuple] = pick(program.dies)  # the ids of the inputs that end with a call
         self.ending: set[int] = set()  # these inputs
+        self.let_in = nothing  # called in the middle of a long call: executes the questions of others
 
     def run(self, table: dict[int, Any], ins: tuple) -> bool:
         """Run the graph. Returns whether it ran; else the straight-line function has to."""
@@ -226,6 +227,7 @@ class Graph:
         return made
 
     def _replay(self, table: dict[int, Any], ins: tuple, ids: tuple, numbers: tuple) -> GraphRecording:
+        self.let_in()
         arrays = list(map(table.__getitem__, ids))
         there = all(map(is_, arrays, self.statics))
         if not there:
@@ -240,11 +242,13 @@ class Graph:
         self.numbers.give(numbers)
         if recording.reads:
             recording.keep_reads(self.engine.sync)
+        self.let_in()
         recording.graph.replay()
         self.numbers.advance()
         self.runs += 1
         table.update(by_result(ins, recording.results))
         recording.lent, recording.unreferenced = ins[self.program.encoding.results], False
+        self.let_in()
         return recording
 
     def _check_inputs(self, arrays: list[torch.Tensor], table: dict[int, Any], numbers: tuple) -> None:
@@ -347,6 +351,9 @@ class Graph:
     def stats(self) -> dict[str, float]:
         own = {"graph_captures": self.captures, "compiled_calls": self.runs, "compile_seconds": self.seconds}
         return own | self.chains.stats()
+
+
+def nothing() -> None: ...
 
 
 def _held(at: torch.device) -> int:

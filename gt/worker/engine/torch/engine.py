@@ -60,6 +60,7 @@ STAGED = 1 << 16  # bytes up to which CUDA takes a copy of pageable memory at on
 COMPLEX = 3  # rank of complex dtypes, whose conjugates may be views
 SMALL = 1 << 12  # bytes up to which NumPy copies in less time than PyTorch starts to
 LOADED = 1 << 17  # the same, if the bytes are not PyTorch's before
+WIDE = 128  # operands and results of a call from which others' questions are executed in the middle of it
 
 
 @lru_cache(1 << 6)
@@ -172,6 +173,8 @@ class TorchEngine:
         if self.at.type == "cuda" and environment.CUDA_GRAPHS.value():
             graph = Graph(program, self)
             graph.question = not program.large
+            if program.turns is not None and program.inputs + program.result_count >= WIDE:
+                graph.let_in = program.turns.let_in
             return graph
         if self.at.type == "cpu" and not program.is_runs:
             return numpy_trace(program)
