@@ -15,7 +15,7 @@ from gt.worker.short_runs import Fits, LongKernels, is_question, is_short
 from gt.worker.turns import Turn
 
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
-SOON = 60e-6  # seconds for which the device is waited for to answer an interactive client
+SOON = 120e-6  # seconds for which the device is waited for to answer an interactive client
 MEASURED = 250e-6  # seconds between two readings of a shared device's progress, for the charges
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
@@ -194,7 +194,7 @@ class ClientTurns:
 
     def serve_questions(self) -> None:
         """In the middle of a call with hundreds of operands: execute the questions of interactive clients that are one launch
-        each. They would wait for the end of a turn that takes longer than they do."""
+        each, and send the answers. They would wait for the end of a turn that takes longer than they do."""
         streams, host = self.streams, self.core.host
         if not (streams.shared and streams.preferred and self._may_serve_within() and self.take_in()):
             return
@@ -207,6 +207,8 @@ class ClientTurns:
                 self._serve_within(client)
             streams.use(self.client)
             streams.launched = launched
+        if streams.answers and (mails := streams.answered(streams.preferred)):
+            self.send(mails)
 
     def _may_serve_within(self) -> bool:
         """Whether runs of others may be executed within a turn."""

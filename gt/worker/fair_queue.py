@@ -109,8 +109,8 @@ class FairQueue:
         """The client whose turn it is: of those with work, the one with the least virtual time. The work of `parked` waits
         for other workers; `preempted` have begun a run that they have not ended; who is `behind` has work on the device, and
         nobody is served meanwhile who had more than that one by a slice: side by side the device would divide its time evenly,
-        whatever the weights. The turn of who is `away` comes later. Of equals an interactive one goes first: after a pause it has
-        the virtual time of a busy one, whose latest calls are not charged yet."""
+        whatever the weights. The turn of who is `away` comes later. Of equals an interactive one goes first: after a pause it
+        has the virtual time of a busy one, whose latest calls are not charged yet."""
         found, least, first, lowest, idle = None, 0.0, inf, inf, []
         for client, share in self.active.items():
             if client == parked:

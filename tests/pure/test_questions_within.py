@@ -100,6 +100,16 @@ def test_a_question_is_launched_in_the_middle_of_a_long_call(pool: Pool) -> None
     assert answer.peer == ASKER and pool.turns.next() is None, "nothing is left of it"
 
 
+def test_an_answer_is_sent_in_the_middle_of_the_call_too_and_others_answers_are_not(pool: Pool) -> None:
+    read = Fetch(8, 1, (float32.code, 2), (0,), (2,))
+    pool.turns.put(TRAINER, Run(TRAINER, 3, (), [], (read,)))
+    pool.turns.serve(TRAINER)
+    pool.ask()
+    assert pool.step() == [TRAINER, ASKER] and not pool.sent
+    pool.turns.clock.now += 1.0  # type: ignore[attr-defined]
+    assert pool.step() == [TRAINER] and [mail.peer for mail in pool.sent] == [ASKER]
+
+
 def test_what_is_no_recorded_question_waits_for_its_turn(pool: Pool) -> None:
     pool.ask(client=TRAINER)
     assert pool.step() == []

@@ -6,7 +6,7 @@ of clients of the same weight run side by side; of others one behind another, as
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from weakref import finalize
 
@@ -219,13 +219,14 @@ class ClientStreams:
         """Send an answer once the device has executed all kernels launched so far, or has come to the event of a copy."""
         self.answers.append((client, self._mark(self.spare) if copied is None else copied, answer))
 
-    def answered(self) -> list[Any]:
-        """The answers whose events are done. Streams may overtake one another, the answers of one client may not."""
+    def answered(self, clients: Collection[str] | None = None) -> list[Any]:
+        """The answers, or those to some clients, whose events are done. Streams may overtake one another, the answers of one
+        client may not."""
         found: list[Any] = []
         waiting: set[str] = set()
         kept: deque[tuple[str, Any, Callable[[], Any]]] = deque()
         for client, event, answer in self.answers:
-            if client in waiting or not event.query():
+            if client in waiting or clients is not None and client not in clients or not event.query():
                 waiting.add(client)
                 kept.append((client, event, answer))
             else:
