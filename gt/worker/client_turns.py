@@ -250,22 +250,26 @@ class ClientTurns:
         self.queue.charge_alone(share, ended - began)
         return ended
 
-    def follow_device(self) -> None:
+    def follow_device(self) -> bool:
         """Charge the turns that the device has executed, and send the answers that it has computed. Once an interactive client
-        has come, its turn is first, as this takes as long."""
+        has come, its turn is first, as this takes as long. Returns whether an interactive client may have come meanwhile."""
         streams = self.streams
         if streams is None:
-            return
+            return False
         if self.queue.arrivals != self.followed:
             self.followed = self.queue.arrivals
             if streams.preferred and self.queue.waits(streams.preferred):
-                return
+                return False
+        worked = False
         if (now := self.clock()) >= self.measure_at:
             self.measure_at = now + MEASURED
             if used := streams.measured():
                 self.queue.charge_all(used)
-        if streams.answers:
-            self.send(streams.answered())
+                worked = True
+        if streams.answers and (mails := streams.answered()):
+            self.send(mails)
+            worked = True
+        return worked and bool(streams.preferred)
 
     def device_pending(self) -> bool:
         return self.streams is not None and bool(self.streams.pending())

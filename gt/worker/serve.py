@@ -224,7 +224,8 @@ class Shell:
             return
         for _ in range(TURNS):
             arrivals.take_in()
-            self.turns.follow_device()
+            if self.turns.follow_device():
+                arrivals.take_in()
             while arrivals.others:
                 self._take(arrivals.others.popleft())
             if (client := self.turns.next()) is None:
