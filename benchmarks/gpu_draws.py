@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_draws.py results.json
 
-A graph holds CALLS calls of one kind; graphs of all kinds take turns. `ratio` is the copy's time over GT's, `of_torch` PyTorch's
-over GT's. Below some ten million numbers the copy reads and writes the L2 cache alone.
+A graph holds CALLS calls of one kind; graphs of all kinds take turns. `ratio` is the copy's time over GT's, `of_torch` that of
+PyTorch over GT's. Below some ten million numbers the copy reads and writes the L2 cache alone.
 """
 
 import json

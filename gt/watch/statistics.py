@@ -41,7 +41,7 @@ WORKER: Described = {
     "busy_seconds": "seconds in which it had",
     "queue": "instructions that waited when this was asked",
     "preemptions": "programs left in their middle because another client waited",
-    "short_runs": "short runs that were executed during another client's long kernel on a CPU, or within its long call on a GPU",
+    "short_runs": "short runs that were executed during another client's long kernel on a CPU, or long call on a GPU",
     "deferred_runs": "questions that waited here until their clients started them (docs/design/deferred.md)",
     "deferred_cancelled": "questions that waited here and were not asked",
     "lane_runs": "messages of the dispatcher that came over its lane, past ZMQ",
