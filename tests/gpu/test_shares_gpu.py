@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ for n in range(1500):
     if n % 100 == 99: losses.append(loss.item())
 print("losses", losses, flush=True)
 """
+WIDE = TRAINER.replace("gt.nn.Linear(1024, 1))", "*[gt.nn.Linear(1024, 1024) for _ in range(16)], gt.nn.Linear(1024, 1))")
 
 
 def test_clients_have_streams_of_their_own_and_their_own_values() -> None:
@@ -148,3 +150,22 @@ def test_two_trainers_and_a_reader_share_a_gpu(tmp_path: Path) -> None:
         assert reads > 20 and any(row["seconds"] > 0 for row in shares) and threading.active_count() < 50
         for trainer in trainers:
             assert trainer.out.splitlines()[-1] == alone, "the numbers are those of a trainer alone"
+
+
+def test_questions_within_the_calls_of_a_wide_model_are_right_and_change_nothing_of_it(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        _, port = processes.server()
+        processes.worker(port, "--id", "w", backend="pytorch")
+        alone = processes.script(WIDE, f"localhost:{port}", "normal").wait_for("losses").out.splitlines()[-1]
+        trainer = processes.script(WIDE, f"localhost:{port}", "normal").wait_for("busy")
+        gt.connect(f"localhost:{port}", priority="interactive")
+        tables, reads = [gt.full((64, 64), float(n)) for n in range(3)], 0
+        while "losses" not in trainer.out:
+            table = tables[reads % 3]
+            assert (table @ table + reads).sum().item() == 4096.0 * (64.0 * (reads % 3) ** 2 + reads)
+            reads += 1
+            time.sleep(0.003)
+        within = gt.debug.get_worker_stats()["w"]["short_runs"]
+        gt.disconnect()
+        assert within > 0, f"of {reads} questions"
+        assert trainer.out.splitlines()[-1] == alone, "the numbers are those of a trainer alone"
