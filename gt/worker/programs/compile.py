@@ -35,7 +35,7 @@ COLLECTIVE = 4  # the form of a collective
 FREED = 5  # the form of a free
 LEAST = 512  # bytes that a tensor counts as at least: PyTorch gives none less on a GPU, and its objects take as much
 FEW = 4  # most ops of a program that may count as a small kernel
-PAUSE = 0.0005  # estimated seconds between two pause points of a program
+PAUSE = 0.00025  # estimated seconds between two pause points of a program
 
 
 class Ready:
