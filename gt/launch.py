@@ -17,6 +17,8 @@ from gt.transport.addresses import NAMES
 from gt.transport.auth import NO_KEYS, Keys
 from gt.transport.debug_output import show
 
+STARTS = 300.0  # seconds for processes that a client starts by itself to load: a cold disk or few cores may take long
+
 
 def follow_parent(last: Callable[[], None] = lambda: None) -> None:
     """End when the parent does, after `last`, even when it is killed: its end of the pipe that is our standard input closes,
@@ -130,7 +132,7 @@ class Children:
         if not one_process:
             server = self.start("gt.server", "--auto", name, "--expect", str(workers))
             for rank in range(workers):
-                self._worker(["--auto", name], NO_KEYS, backend, workers, rank)
+                self._worker(["--auto", name, "--timeout", f"{STARTS:g}"], NO_KEYS, backend, workers, rank)
             return server
         given = ["--auto", name, "--expect", "1", "--with-worker", *(["--backend", backend] if backend else [])]
         both = self.start("gt.server", *given, LOCAL_RANK="0")

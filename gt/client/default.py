@@ -8,6 +8,7 @@ import copy
 import os
 import secrets
 import threading
+from collections.abc import Callable
 
 from gt import backends, environment
 from gt.client.scope import HERE
@@ -15,16 +16,16 @@ from gt.client.session import Session
 from gt.clusters import pool_file
 from gt.config import Config, read
 from gt.errors import ArgumentError, ConnectionFailed, GTError
-from gt.launch import SERVER_ENDS, Children
+from gt.launch import SERVER_ENDS, STARTS, Children
 from gt.transport import lanes
 from gt.transport.addresses import address_of, await_listener, ipc_address, listens
 from gt.transport.auth import Keys
-from gt.transport.debug_output import See, trace
+from gt.transport.debug_output import See, show, trace
 from gt.transport.messages import PRIORITIES, WEIGHTS
 from gt.transport.zmq import ZmqLink
 
 _lock = threading.RLock()
-STARTING = 20.0  # seconds for started workers to join before the user is told that they are waited for
+STARTING = 20.0  # seconds for started processes to load before the user is told that they are waited for
 FEW_CORES = 2
 STARTED = "the workers that this script started still load; GT_VERBOSE=1 shows how far they are"
 
@@ -185,10 +186,9 @@ def _begin() -> Session:
     count = _default.workers
     server = children.auto_start(name, backend, count, count == 1 and one_process())
     try:
-        if not await_listener(address, lambda: server.poll() is None, 30):
-            raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
+        _await_dispatcher(address, lambda: server.poll() is None)
         _default.share = _share(None, None, None)
-        link = ZmqLink(address, "", 30, _see(), *_default.share)
+        link = ZmqLink(address, "", STARTS, _see(), *_default.share)
         made = _over(link)
         made.notice, made.remedy = STARTING, STARTED
         backends.session_began()
@@ -200,6 +200,16 @@ def _begin() -> Session:
         raise
     _default.children = children
     return made
+
+
+def _await_dispatcher(address: str, lives: Callable[[], bool]) -> None:
+    """Wait until the dispatcher listens, as long as its process lives."""
+    if await_listener(address, lives, STARTING):
+        return
+    if lives():
+        show(f"gt: the dispatcher that this script started still loads, after {STARTING:g} s")
+    if not await_listener(address, lives, STARTS - STARTING):
+        raise ConnectionFailed("the dispatcher could not be started: run `python -m gt.server` to see why")
 
 
 def one_process() -> bool:

@@ -10,7 +10,6 @@ from gt.dispatcher.held import HeldMessages
 from gt.dispatcher.tables import Client, Tables
 from gt.transport.messages import Batch, Failed, Mail, Note
 
-JOINED = 60.0  # seconds that a read waits for a worker to join
 HEARD = 30.0  # seconds after which a client is told that a worker has not heard from it
 
 
@@ -19,7 +18,7 @@ def tick(tables: Tables, now: float) -> list[Mail]:
     told: list[Mail] = []
     for name in list(tables.waiting):
         client = tables.clients[name]
-        told += (*_unheard(tables, client, now), *_unserved(client, now))
+        told += (*_unheard(tables, client, now), *_unserved(tables, client, now))
         if not client.held and all(since > now for since in client.unheard.values()):
             del tables.waiting[name]
     return told
@@ -36,14 +35,14 @@ def _unheard(tables: Tables, client: Client, now: float) -> Iterable[Mail]:
             yield Mail(client.name, Note(f"worker {where} {text}"))
 
 
-def _unserved(client: Client, now: float) -> Iterable[Mail]:
+def _unserved(tables: Tables, client: Client, now: float) -> Iterable[Mail]:
     """Answer reads that have long waited for a worker to join; their tensors may still be computed."""
     reads = [m for m in client.held if isinstance(m, Batch) and m.gets] if client.home is None else []
     if not reads:
         client.since = None
         return
     client.since = now if client.since is None else client.since
-    if now - client.since > JOINED:
-        why = f"no worker has joined this dispatcher for {JOINED:g} s: start one with `gt-worker`"
+    if now - client.since > tables.joins_within:
+        why = f"no worker has joined this dispatcher for {tables.joins_within:g} s: start one with `gt-worker`"
         yield from [Mail(client.name, Failed(ticket, "GTError", why, id)) for m in reads for ticket, id, _ in m.gets]
         client.held = HeldMessages(replace(m, gets=()) if isinstance(m, Batch) else m for m in client.held)

@@ -264,6 +264,7 @@ class Tables:
     joined: int = 0  # workers that ever joined, and the index of the next: an index is never given again
     pids: dict[int, None] = field(default_factory=dict)  # processes of the last workers that joined
     expected: int = 0  # workers started with this dispatcher: no tensor is placed before they have joined
+    joins_within: float = 60.0  # seconds that a read waits for a first worker to join
     most_clients: int = 1000
     most_because: str = "GT_MAX_CLIENTS, where it was started"  # the bound on the number of clients, for messages
     there: tuple[Peer, ...] | None = None  # the connected workers, for clients that may use all; None: outdated

@@ -170,6 +170,8 @@ def open_server(args: argparse.Namespace, tell: Callable[[str], None] | None, lo
         logged += logs(args)
         core = Dispatcher(watcher(logged), tell, environment.AUTO_SHARD.value(), users)
         core.tables.most_clients = environment.MAX_CLIENTS.value()
+        if args.auto:  # its client sees its workers end, and bounds its reads by GT_WAIT: they may load for long
+            core.tables.joins_within = float("inf")
         server = Server(at, core, known)
     except OSError as taken:
         raise SystemExit(f"gt-server: cannot listen on port {args.port}: {taken}") from None

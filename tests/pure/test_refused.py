@@ -276,6 +276,16 @@ def test_a_read_on_a_server_without_workers_is_answered_in_the_end() -> None:
     assert answers(talk("c", Batch(2, (), [], ((8, 1, PAIR),)))) == {8: True}
 
 
+def test_a_dispatcher_that_a_client_started_leaves_the_wait_for_a_worker_to_it() -> None:
+    talk = Conversation()
+    talk.dispatcher.tables.joins_within = float("inf")
+    talk.client("c")
+    assert talk("c", Batch(1, (FULL,), [(1, 1, 3.0)], ((7, 1, PAIR),))) == []
+    assert talk.dispatcher.tick(100.0) == [] and talk.dispatcher.tick(9000.0) == []
+    talk.worker("w0")
+    assert answers(talk("c", Batch(2, (), [], ((8, 1, PAIR),)))) == {8: True}
+
+
 @pytest.mark.parametrize("message", [Hello(1, "", "h" * 999, 7), Join(1, "", "n" * 999, "numpy", "cpu", "h", 1, "ipc://x")])
 def test_who_introduces_itself_at_too_great_length_is_refused(talk: Conversation, message: Any) -> None:
     [mail] = talk("new", message)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from processes import Processes, free_port
+import pytest
+from processes import ROOT, Processes, free_port
 
 STATS = """
 import gt
@@ -97,3 +98,25 @@ def test_with_a_limit_a_read_that_no_worker_answers_is_an_error(processes: Proce
     script = processes.script(READ, f"localhost:{port}", GT_WAIT="0.5")
     assert script.ended() != 0
     assert "GTError: this read waited 0.5 s (GT_WAIT) for a worker, and none has joined" in script.err
+
+
+SLOW = """
+import sys, time
+command = open("/proc/self/cmdline").read()
+if WHICH in command: time.sleep(1.5)
+"""
+HASTY = "import gt.client.default as default; default.STARTING = 0.2; import gt; print((gt.ones(2) + 1).tolist())"
+
+
+@pytest.mark.parametrize("one_process", ["0", "1"])
+@pytest.mark.parametrize("which", ["gt.server", "gt.worker"])
+def test_processes_of_a_script_that_load_for_long_are_waited_for_with_a_line(
+    processes: Processes, which: str, one_process: str
+) -> None:
+    (processes.folder / "sitecustomize.py").write_text(SLOW.replace("WHICH", repr(which)))
+    script = processes.start("-c", HASTY, PYTHONPATH=f"{processes.folder}:{ROOT}", GT_ONE_PROCESS=one_process)
+    assert script.ended() == 0 and script.out == "[2.0, 2.0]\n", script.out + script.err
+    if which == "gt.server":
+        assert "gt: the dispatcher that this script started still loads, after 0.2 s" in script.err
+    elif one_process == "0":
+        assert "the workers that this script started still load" in script.err
