@@ -17,6 +17,7 @@ from gt.worker.turns import Turn
 SHARED = 1.0  # seconds for which a device counts as shared after several clients were busy
 SOON = 120e-6  # seconds for which the device is waited for to answer an interactive client
 MEASURED = 250e-6  # seconds between two readings of a shared device's progress, for the charges
+LATEST = 500e-6  # seconds for which answers of a shared device wait at most for turns of interactive clients that come
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
@@ -34,7 +35,10 @@ class ClientTurns:
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
         self.measure_at = 0.0  # time of the next reading of its progress
-        self.followed = 0  # count of arrivals when it was last followed
+        self.followed, self.follow_at = (
+            0,
+            0.0,
+        )  # count of arrivals when it was last followed, and when it is to be at the latest
         self.weighed, self.weigh_at = -1, 0.0  # count of arrivals when weights were last compared, and when to do so again
         self.second: LongKernels | None = None  # set by the shell where a second thread executes short runs
         self.short_runs = 0  # runs executed within others' turns
@@ -256,12 +260,13 @@ class ClientTurns:
         streams = self.streams
         if streams is None:
             return False
+        now = self.clock()
         if self.queue.arrivals != self.followed:
             self.followed = self.queue.arrivals
-            if streams.preferred and self.queue.waits(streams.preferred):
+            if streams.preferred and now < self.follow_at and self.queue.waits(streams.preferred):
                 return False
-        worked = False
-        if (now := self.clock()) >= self.measure_at:
+        worked, self.follow_at = False, now + LATEST
+        if now >= self.measure_at:
             self.measure_at = now + MEASURED
             if used := streams.measured():
                 self.queue.charge_all(used)

@@ -13,7 +13,7 @@ from gt.program.code import FREE, first_result
 from gt.program.wire import TraceDef
 from gt.spec import float32
 from gt.transport.messages import Came, Fetch, KindDef, Mail, Run, Value
-from gt.worker.client_turns import ClientTurns
+from gt.worker.client_turns import LATEST, ClientTurns
 from gt.worker.fair_queue import FairQueue
 from gt.worker.residency import Residency
 from tests.pure.test_light_turns import turns_of_device
@@ -187,6 +187,7 @@ def test_the_turn_of_an_interactive_client_that_came_is_before_answers_to_others
     turns.serve(TRAINER)
     turns.clock.now += 1.0  # type: ignore[attr-defined]
     turns.send = lambda mails: answered.extend(mail.peer for mail in mails)
+    turns.follow_at = turns.clock.now + LATEST  # type: ignore[attr-defined]
     pool.ask()
     pool.take_in()
     assert not turns.follow_device()
@@ -195,6 +196,20 @@ def test_the_turn_of_an_interactive_client_that_came_is_before_answers_to_others
     assert answered == [TRAINER], "one turn, and no more: an interactive trainer cannot keep others' answers"
     pool.streams.preferred, turns.measure_at = set(), 1e9
     assert not turns.follow_device()
+
+
+def test_interactive_clients_that_come_again_and_again_delay_answers_by_half_a_millisecond_at_most(pool: Pool) -> None:
+    turns, skipped = pool.turns, 0
+    turns.follow_device()
+    began = turns.clock()
+    while turns.follow_at < began + 2 * LATEST:
+        pool.ask()
+        pool.take_in()
+        turns.queue.arrivals += 1  # some client or other came
+        before = turns.follow_at
+        turns.follow_device()
+        skipped += turns.follow_at == before
+    assert skipped > 10 and turns.clock() - began < 2 * LATEST
 
 
 def test_of_equals_an_interactive_client_goes_first() -> None:
