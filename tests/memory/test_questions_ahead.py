@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import gt
 from gt.client import questions_ahead
 from gt.client.fresh_questions import template
+from gt.client.scope import HERE
 from gt.client.session import Session
 from gt.errors import RemoteError
 from gt.testing import Cluster, cluster
@@ -209,9 +210,17 @@ def test_values_of_a_lost_worker_are_reported_and_not_awaited() -> None:
 def test_another_thread_has_its_own_results() -> None:
     with cluster(1, "numpy") as c:
         done, rng, w = counts(c), np.random.default_rng(0), gt.full((4,), 2.0)
-        ended, wrong = threading.Event(), []
+        ended, wrong, scope = threading.Event(), [], HERE.scope
+        one_at_a_time, deliver = threading.RLock(), c.hub.deliver  # a hub is of one thread
+
+        def delivered() -> None:
+            with one_at_a_time:
+                deliver()
+
+        c.hub.deliver = delivered  # type: ignore[method-assign]
 
         def other() -> None:
+            HERE.scope = scope  # the same session
             y = gt.ones(3)
             while not ended.is_set():
                 y = y + 1
