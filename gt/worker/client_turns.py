@@ -35,10 +35,8 @@ class ClientTurns:
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
         self.measure_at = 0.0  # time of the next reading of its progress
-        self.followed, self.follow_at = (
-            0,
-            0.0,
-        )  # count of arrivals when it was last followed, and when it is to be at the latest
+        self.followed = 0  # count of arrivals when the device was last followed
+        self.follow_at = 0.0  # time at which it is followed at the latest
         self.weighed, self.weigh_at = -1, 0.0  # count of arrivals when weights were last compared, and when to do so again
         self.second: LongKernels | None = None  # set by the shell where a second thread executes short runs
         self.short_runs = 0  # runs executed within others' turns
@@ -200,7 +198,7 @@ class ClientTurns:
         """In the middle of a call with hundreds of operands: execute the questions of interactive clients that are one launch
         each, and send the answers. They would wait for the end of a turn that takes longer than they do."""
         streams, host = self.streams, self.core.host
-        if not (streams.shared and streams.preferred and self._may_serve_within() and self.take_in()):
+        if not (streams.shared and streams.preferred and self.take_in() and self._may_serve_within()):
             return
         asks: Fits = lambda values, run: (
             values.client in streams.preferred and is_question(values, run) and host.has_room(values, run)

@@ -61,5 +61,5 @@ def is_question(values: ClientValues, run: Run) -> bool:
 
 
 def _is_recorded(ready: Any) -> bool:
-    faster = getattr(ready, "faster", None)
-    return faster is not None and faster.question and faster.recorded
+    faster = getattr(ready, "faster", None)  # compiled forms of other kinds know nothing of questions
+    return bool(getattr(faster, "question", False) and getattr(faster, "recorded", False))

@@ -128,6 +128,22 @@ def test_what_is_no_recorded_question_waits_for_its_turn(pool: Pool) -> None:
         pool.turns.queue.shares[ASKER].messages.clear()
 
 
+def test_a_program_in_a_form_that_knows_no_questions_waits_for_its_turn(pool: Pool) -> None:
+    pool.core.spaces[ASKER].kinds[CALL][2].faster = SimpleNamespace(run=lambda table, ins: False)
+    pool.ask()
+    assert pool.step() == [] and pool.core.spaces[TRAINER].table[7].tolist() == [10.0, 10.0]
+
+
+def test_a_client_that_leaves_is_noticed_before_others_are_let_in(pool: Pool) -> None:
+    def take_in() -> bool:
+        pool.core.cancellation.gone = {"x"}  # type: ignore[assignment]
+        return pool.take_in()
+
+    pool.turns.take_in = take_in
+    pool.ask()
+    assert pool.step() == []
+
+
 def test_clients_that_are_not_interactive_and_large_reads_wait_for_their_turn(pool: Pool) -> None:
     pool.ask(shape=(1 << 20,))
     assert pool.step() == [] and not pool.turns.short_runs
