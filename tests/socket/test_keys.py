@@ -99,9 +99,10 @@ def test_with_a_key_nothing_that_passes_can_be_read(processes: Processes, discon
     processes.worker(port, GT_KEY=key)
     wire = tap(port)
     gt.connect(f"tcp://127.0.0.1:{wire.at}", key=key)
-    assert (gt.ones(3).exp() * 2).sum().item() == pytest.approx(16.31, abs=0.01)
-    readable = [word for word in (b"exp", b"mul", b"full", KEY.encode()) if word in wire.seen]
-    assert readable == ([] if key else [b"exp", b"mul", b"full"])
+    assert gt.ones(3).logical_and(gt.zeros(3)).logical_not().sum().item() == 3
+    words = b"logical_and", b"logical_not"  # long ones: three letters stand in encrypted bytes by chance
+    readable = [word for word in (*words, KEY.encode()) if word in wire.seen]
+    assert readable == ([] if key else list(words))
 
 
 def test_a_key_works_over_tcp_and_over_the_local_address(processes: Processes, disconnected: None) -> None:
