@@ -28,6 +28,11 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # as a worker on a 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# A signal that the caller ignores, as `nohup make test` does, has its usual effect on processes that tests start.
+for ignored in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, lambda *_: None)
+
 FAILURES = os.environ.pop("TEST_FAILURES", None)  # the file for failures' names: not of tests that tests start
 
 DEADLINE = 240  # seconds; a test that waits longer waits for something that will not come

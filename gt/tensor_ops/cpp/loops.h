@@ -37,11 +37,19 @@ static GT_INLINE void stream(Order order, T* y, const Pack<Vector<T>>& p) {
     stream_bytes(y, whole, sizeof whole);
 }
 
-// Load the lines a page behind this pack: a CPU by itself loads ahead within a page only.
+// Fetch the lines a page behind this pack, to read or to write them: a CPU by itself fetches ahead within a page only.
 static constexpr size_t kPage = 4096;
-template <class T>
+template <bool kWrite, class T>
 static GT_INLINE void prefetch(const T* x) {
-    for (size_t at = 0; at < kPack<T> * sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(x) + kPage + at);
+    auto* page = reinterpret_cast<const char*>(x) + kPage;
+    for (size_t at = 0; at < kPack<T> * sizeof(T); at += 64) __builtin_prefetch(page + at, kWrite);
+}
+
+template <class Order, class T>
+static GT_INLINE void write(Order order, T* y, const Pack<Vector<T>>& p, Writes writes) {
+    if (kHasStream && writes == Writes::kPast) return stream(order, y, p);
+    if (kHasStream && writes == Writes::kAhead) prefetch<true>(y);
+    store(order, y, p);
 }
 
 // Elements before the next cache line, or multiple of a pack's bytes where that is less; n at most. Stores that cross lines
@@ -66,7 +74,7 @@ static __attribute__((noinline)) void unary_part(const T* x, T* y, size_t n) {
 }
 
 template <class Op, class T>
-static void unary(const void* from, void* to, size_t begin, size_t end, bool past_cache) {
+static void unary(const void* from, void* to, size_t begin, size_t end, Writes writes) {
     OrderOf<Op> order;
     const T* x = static_cast<const T*>(from) + begin;
     T* y = static_cast<T*>(to) + begin;
@@ -74,15 +82,11 @@ static void unary(const void* from, void* to, size_t begin, size_t end, bool pas
     if (i) unary_part<Op>(x, y, i);
     for (; i + kPack<T> <= n; i += kPack<T>) {
         Pack<Vector<T>> made = apply(OfType<Op, T>(), load(order, x + i));
-        if (kHasStream && past_cache) {
-            prefetch(x + i);
-            stream(order, y + i, made);
-        } else {
-            store(order, y + i, made);
-        }
+        if (kHasStream && writes != Writes::kNear) prefetch<false>(x + i);
+        write(order, y + i, made, writes);
     }
     if (i < n) unary_part<Op>(x + i, y + i, n - i);
-    if (past_cache) stream_done();
+    if (writes == Writes::kPast) stream_done();
 }
 
 template <class Op, class V>

@@ -94,15 +94,12 @@ static __attribute__((noinline)) void scale_part(const T* x, const Compute<T>* w
 }
 
 template <class T>
-static GT_INLINE void scale_range(const T* x, const Compute<T>* w, T* y, Compute<T> scale, size_t n, bool past_cache) {
+static GT_INLINE void scale_range(const T* x, const Compute<T>* w, T* y, Compute<T> scale, size_t n, Writes writes) {
     InOrder order;
     size_t i = 0;
     for (; i + kPack<T> <= n; i += kPack<T>) {
         Pack<Vector<T>> made = scaled<T>(load(order, x + i), scale, load(order, w + i));
-        if (kHasStream && past_cache)
-            stream(order, y + i, made);
-        else
-            store(order, y + i, made);
+        write(order, y + i, made, writes);
     }
     if (i < n) scale_part(x + i, w + i, y + i, scale, n - i);
 }
@@ -110,7 +107,7 @@ static GT_INLINE void scale_range(const T* x, const Compute<T>* w, T* y, Compute
 // `rstds`, where it is given, has room for each row's 1 / sqrt(mean + eps).
 template <class T>
 static void rms_rows(const void* from, const void* weight, void* to, void* rstds, size_t begin, size_t end, size_t n,
-                     double eps, bool past_cache) {
+                     double eps, Writes writes) {
     using C = Compute<T>;
     const T* x = static_cast<const T*>(from) + begin * n;
     T* y = static_cast<T*>(to) + begin * n;
@@ -131,17 +128,17 @@ static void rms_rows(const void* from, const void* weight, void* to, void* rstds
         if (rstd) rstd[row] = scale;
         size_t lead = before_line(y, n);
         if (lead) scale_part(x, w, y, scale, lead);
-        auto write = [&](size_t at, size_t count) {
+        auto write_part = [&](size_t at, size_t count) {
             at += lead;
-            if (at < n) scale_range(x + at, w + at, y + at, scale, at + count <= n ? count : n - at, past_cache);
+            if (at < n) scale_range(x + at, w + at, y + at, scale, at + count <= n ? count : n - at, writes);
         };
         // Without stores past the cache the two take turns by the row: their loops are shorter, and the row lies in the cache.
         if (kHasStream && !last) {
-            sum = sum_of_squares(x + n, n, write);
+            sum = sum_of_squares(x + n, n, write_part);
             continue;
         }
-        write(0, n);
+        write_part(0, n);
         if (!last) sum = sum_of_squares(x + n, n);
     }
-    if (past_cache) stream_done();
+    if (writes == Writes::kPast) stream_done();
 }

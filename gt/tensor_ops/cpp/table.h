@@ -2,11 +2,13 @@
 #pragma once
 #include <cstddef>
 
-// `past_cache` writes large results past the cache: they would not stay in it.
-using Unary = void (*)(const void* x, void* y, size_t begin, size_t end, bool past_cache);
+// How results are written: into lines that a cache holds already, into lines that are fetched ahead, or past the caches.
+enum class Writes { kNear, kAhead, kPast };
+
+using Unary = void (*)(const void* x, void* y, size_t begin, size_t end, Writes writes);
 using Binary = void (*)(const void* x, const void* y, void* to, size_t begin, size_t end, size_t period);
 using Rows = void (*)(const void* x, const void* w, void* y, void* rstd, size_t begin, size_t end, size_t columns, double eps,
-                      bool past_cache);
+                      Writes writes);
 
 struct Kernels {
     const char* name;
