@@ -51,6 +51,11 @@ class ClientTurns:
         """Whether other clients than the current one are connected."""
         return self.turn.several
 
+    def asked(self) -> bool:
+        """Whether other clients than the current one are interactive."""
+        interactive = self.queue.interactive
+        return bool(interactive) and (len(interactive) > 1 or self.client not in interactive)
+
     def on_second_thread(self) -> bool:
         return self.second is not None and self.second.is_current()
 
@@ -189,9 +194,11 @@ class ClientTurns:
     def serve_short(self) -> None:
         """Execute short runs of other clients while the current one is inside a long kernel; called by the second thread. A
         client's longer runs wait for its turn, and its other runs for them."""
-        if not self.take_in() or not self._may_serve_within():
+        second, interactive = self.second, self.queue.interactive
+        if second is None or not self.take_in() or not self._may_serve_within():
             return
-        while self.second is not None and self.second.inside and (client := self._next_within(is_short)) is not None:
+        asks: Fits = lambda values, run: values.client in interactive and is_short(values, run)
+        while second.inside and (client := self._next_within(is_short if second.for_all else asks)) is not None:
             self._serve_within(client)
 
     def serve_questions(self) -> None:

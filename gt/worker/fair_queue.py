@@ -25,7 +25,7 @@ class Share:
 
     __slots__ = (
         "messages", "virtual", "weight", "user", "limit", "seconds", "entitled", "since", "turns", "waits", "collectives",
-        "came", "interactive",
+        "came",
     )  # fmt: skip
 
     def __init__(self, since: float = 0.0) -> None:
@@ -33,7 +33,7 @@ class Share:
         self.messages: deque[tuple[Any, bool, float]] = deque()  # each with whether it has collectives, and its arrival time
         self.virtual = 0.0  # device seconds divided by weight; raised to the queue's virtual time after a pause
         self.came = 0  # the queue's `arrivals` at its last arrival after a pause
-        self.weight, self.interactive = 1.0, False
+        self.weight = 1.0
         self.user, self.limit = "", 1.0  # its user, and the maximum weight of all busy clients of that user together
         self.seconds = 0.0
         self.entitled = 0.0  # device seconds of its fair share while it had work
@@ -50,6 +50,7 @@ class FairQueue:
         self.active: dict[str, Share] = {}  # of those, the clients with messages or a run in progress
         # the least virtual time of the active clients when the last turn began: a client back from a pause starts there
         self.virtual = 0.0
+        self.interactive: set[str] = set()  # the clients with this priority
         self.users: dict[str, float] = {}  # virtual time of users, summed over their clients, including departed ones
         self.collective_runs: deque[str] = (
             deque()
@@ -63,7 +64,8 @@ class FairQueue:
     def introduce(self, came: Came) -> None:
         """Note a client's weight, priority and user, if it has another weight than 1 or a user with a key of its own."""
         share = self.shares.setdefault(came.client, Share(self.total))
-        share.interactive = came.interactive
+        if came.interactive:
+            self.interactive.add(came.client)
         share.weight, share.user, share.limit = came.weight, came.user, came.user_weight
 
     def put(self, client: str, message: Any, now: float) -> None:
@@ -120,7 +122,7 @@ class FairQueue:
                 if away and away(client):
                     continue
                 first = min(first, share.virtual)
-                sooner = found is None or share.virtual < least or share.interactive and share.virtual == least
+                sooner = found is None or share.virtual < least or share.virtual == least and client in self.interactive
                 if sooner and not (behind and behind(client)):
                     found, least = client, share.virtual
             elif not share.messages:
@@ -247,6 +249,7 @@ class FairQueue:
         if share is None or not share.messages:
             self.shares.pop(client, None)
             self.active.pop(client, None)
+            self.interactive.discard(client)
 
     def stats(self) -> dict[str, dict[str, float]]:
         """For each client: device seconds, its share of all, its fair share in seconds, queued instructions, and waiting

@@ -1,6 +1,6 @@
 """A second thread for short runs while the worker's own thread is inside a long kernel on a CPU: such a kernel cannot be
-preempted, and other clients would wait for its end. A lock is held by the thread that uses the worker's state and its
-sockets: the worker's own thread, except inside of these kernels."""
+preempted, and other clients would wait for its end. Interactive clients are served during shorter kernels, too. A lock is
+held by the thread that uses the worker's state and its sockets: the worker's own thread, except inside of these kernels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from gt.worker.client_turns import ClientTurns
 
 class SecondThread:
     """`serve()` executes the short runs that have arrived, `prepare(work)` calls `work` with the settings of a thread that
-    executes kernels, `wanted()` returns whether other clients are connected. It starts at the first long kernel while others
-    are connected, and waits for messages at the descriptors `fds` inside of long kernels alone."""
+    executes kernels, `wanted()` returns whether other clients are connected, `asked()` whether interactive ones are. It starts
+    at the first long kernel while others are connected, and waits for messages at the descriptors `fds` inside of long kernels
+    alone."""
 
     def __init__(
         self, fds: Sequence[int], serve: Callable[[], None], prepare: Callable[[Callable[[], None]], None],
-        wanted: Callable[[], bool],
+        wanted: Callable[[], bool], asked: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self.fds, self.serve, self.prepare, self.wanted = fds, serve, prepare, wanted
+        self.fds, self.serve, self.prepare, self.wanted, self.asked = fds, serve, prepare, wanted, asked
         self.state = threading.Lock()
         self.state.acquire()
         self.inside = False  # whether the worker's own thread is inside a long kernel
+        self.for_all = False  # whether this kernel is long enough for short runs of all clients
         self.serving = False
         self.asleep = False  # whether the second thread waits for the next long kernel
         self.kernels: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None: a long kernel begins
@@ -36,6 +38,17 @@ class SecondThread:
         """Call a long kernel; the second thread has the worker's state until it returns."""
         if self.serving or not self.wanted():
             return kernel(*operands)
+        self.for_all = True
+        return self._run(kernel, operands)
+
+    def run_shorter(self, kernel: Callable[..., Any], *operands: Any) -> Any:
+        """The same for a kernel of a tenth of a millisecond, during which interactive clients alone are served."""
+        if self.serving or not self.asked():
+            return kernel(*operands)
+        self.for_all = False
+        return self._run(kernel, operands)
+
+    def _run(self, kernel: Callable[..., Any], operands: Sequence[Any]) -> Any:
         if self.thread is None:
             self.thread = threading.Thread(target=self.prepare, args=(self._wait,), name="gt-short-runs", daemon=True)
             self.thread.start()
@@ -98,4 +111,5 @@ def begin_second_thread(turns: ClientTurns, fds: Sequence[int]) -> None:
     """Have short runs executed during long kernels of a CPU, when there are messages at these descriptors."""
     if (threads := turns.core.engine.threads) is not None:
         known = [fd for fd in fds if fd >= 0]
-        threads.second = turns.second = SecondThread(known, turns.serve_short, threads.on_second_thread, turns.several)
+        second = SecondThread(known, turns.serve_short, threads.on_second_thread, turns.several, turns.asked)
+        threads.second = turns.second = second

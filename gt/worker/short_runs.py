@@ -27,6 +27,7 @@ class LongKernels(Protocol):
     """The second thread, as the turns know it."""
 
     inside: bool  # whether the worker's own thread is inside a long kernel
+    for_all: bool  # whether this kernel is long enough for short runs of all clients
 
     def is_current(self) -> bool: ...
     def check(self) -> None: ...

@@ -40,8 +40,8 @@ def pipe() -> Iterator[Pipe]:
     os.close(made.end)
 
 
-def second(pipe: Pipe, serve: Callable[[], None] | None = None, several: bool = True) -> SecondThread:
-    return SecondThread([pipe.fd], serve or pipe.receive, lambda work: work(), lambda: several)
+def second(pipe: Pipe, serve: Callable[[], None] | None = None, several: bool = True, asked: bool = False) -> SecondThread:
+    return SecondThread([pipe.fd], serve or pipe.receive, lambda work: work(), lambda: several, lambda: asked)
 
 
 def test_messages_are_served_during_each_long_kernel(pipe: Pipe) -> None:
@@ -92,6 +92,16 @@ def test_other_work_is_called_between_kernels_on_the_second_thread(pipe: Pipe) -
 def test_a_client_that_is_alone_has_no_second_thread(pipe: Pipe) -> None:
     thread = second(pipe, several=False)
     assert thread.run(int, "7") == 7 and thread.thread is None
+
+
+def test_shorter_kernels_use_it_for_interactive_clients(pipe: Pipe) -> None:
+    thread = second(pipe)
+    assert thread.run_shorter(int, "7") == 7 and thread.thread is None, "there are none"
+    thread = second(pipe, asked=True)
+    pipe.send()
+    assert thread.run_shorter(pipe.wait) and not thread.for_all
+    pipe.send()
+    assert thread.run(pipe.wait) and thread.for_all
 
 
 def test_the_kernel_s_error_is_raised_and_the_second_thread_s_is_raised_later(pipe: Pipe) -> None:

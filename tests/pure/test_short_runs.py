@@ -10,7 +10,7 @@ import pytest
 from gt.program.code import FREE
 from gt.program.wire import TraceDef
 from gt.spec import float32
-from gt.transport.messages import Fetch, KindDef, Mail, Run, Welcome
+from gt.transport.messages import Came, Fetch, KindDef, Mail, Run, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
 from gt.worker.engine.choose import make
@@ -44,7 +44,7 @@ class Pool:
         self.core, self.sent, self.now = Worker(make("numpy")), list[Mail](), 0.0
         self.core.handle(Mail(DISPATCHER, Welcome("w0", 0)))
         self.turns = ClientTurns(self.core, self.clock, lambda: True, lambda: False, self.sent.extend)
-        self.turns.second = SimpleNamespace(inside=True, is_current=lambda: True, check=lambda: None)
+        self.turns.second = SimpleNamespace(inside=True, for_all=True, is_current=lambda: True, check=lambda: None)
         for client in ("a", "b"):
             self.turns.put(client, Run(client, 1, (FILL, DOUBLE, LARGE), [(1, 1, 5.0)]))
             self.turns.serve(client)
@@ -77,6 +77,21 @@ def test_a_short_run_is_executed_charged_and_answered_within_another_s_turn(pool
     assert pool.answers() == [7] and pool.core.spaces["b"].table[2].tolist() == [10.0, 10.0]
     assert share.seconds > before and pool.turns.stats()["short_runs"] == 1
     assert (pool.turns.client, pool.turns.began, pool.core.executor.turn) == ("a", began, turn), "a's turn goes on"
+
+
+def test_during_a_shorter_kernel_interactive_clients_alone_are_served(pool: Pool) -> None:
+    assert pool.turns.second is not None and not pool.turns.asked()
+    pool.turns.second.for_all = False
+    pool.ask((2, 2, 1, 1))
+    assert pool.answers() == []
+    pool.turns.queue.introduce(Came("a", interactive=True))
+    assert not pool.turns.asked(), "it is a's turn"
+    pool.turns.queue.introduce(Came("b", interactive=True))
+    assert pool.turns.asked() and pool.answers() == [7]
+    for client in ("a", "b"):
+        pool.turns.queue.shares[client].messages.clear()
+        pool.turns.queue.forget(client)
+    assert not pool.turns.asked(), "both have left"
 
 
 def test_its_own_runs_large_kernels_and_what_waits_behind_them_wait_for_a_turn(pool: Pool) -> None:

@@ -67,6 +67,10 @@ class KernelThreads:
         """The same for a kernel of milliseconds, during which a second thread executes short runs of other clients."""
         return self.all(run, *operands) if self.second is None else self.second.run(self.all, run, *operands)
 
+    def shorter(self, run: Callable[..., Any], *operands: Any) -> Any:
+        """The same for a kernel of tenths of a millisecond, during which it executes those of interactive clients alone."""
+        return self.all(run, *operands) if self.second is None else self.second.run_shorter(self.all, run, *operands)
+
     def on_second_thread(self, work: Callable[[], None]) -> None:
         """Call `work`, which executes short kernels, on another thread than that of the other runs."""
         torch.set_num_threads(1)
@@ -78,15 +82,15 @@ class KernelThreads:
         each of them."""
         sizes = [min([t.numel() for t in call[:2]]) for call in calls]  # a gradient may have few of its parameter's rows
         if self.count > 1 and max(sizes) >= (SPLIT if self.awake else WAKE):
-            return (self.longest if sum(sizes) >= LARGEST else self.all)(run, calls)
+            return (self.longest if sum(sizes) >= LARGEST else self.shorter)(run, calls)
         return run(calls)
 
     def wrapped(self, kind: Kind, run: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel of a kind, with as many threads as it takes."""
         if not is_long(kind):
             return run
-        long = estimated_seconds(kind) >= LONGEST and not kind.precision  # PyTorch's setting holds for all threads
-        return partial(self.longest if long else self.all, run)
+        seconds = 0.0 if kind.precision else estimated_seconds(kind)  # PyTorch's setting of it holds for all threads
+        return partial(self.longest if seconds >= LONGEST else self.shorter if seconds >= LONG else self.all, run)
 
 
 def is_long(kind: Kind) -> bool:
