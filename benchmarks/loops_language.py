@@ -1,4 +1,4 @@
-"""Loops over text: a small GPT trained in several ways, BERT fine-tuned on padded sentences, an LSTM."""
+"""Loops over text: a small GPT trained in several ways, BERT fine-tuned on padded sentences, recurrent layers, speech."""
 
 from __future__ import annotations
 
@@ -156,6 +156,49 @@ def recurrent(at: Setting, layer: str, both: bool = False) -> Steps:
     return classify(at, model, optimizer, (length, wide), size)
 
 
+def speech(at: Setting) -> Steps:
+    """An LSTM in both directions over frames, and the CTC loss of utterances of different lengths; Adam."""
+    frames, size, words, wide, classes = at.pick((400, 16, 60, 320, 64), (60, 8, 12, 48, 29))
+    F = at.lib.nn.functional
+
+    def make(lib: Any) -> Any:
+        nn = lib.nn
+
+        class Listener(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.recurrent = nn.LSTM(40, wide, 2, batch_first=True, bidirectional=True)
+                self.head = nn.Linear(2 * wide, classes)
+
+            def forward(self, x: Any) -> Any:
+                return F.log_softmax(self.head(self.recurrent(x)[0]), dim=-1).transpose(0, 1)
+
+        return Listener()
+
+    def batch(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        heard = rng.standard_normal((size, frames, 40), np.float32), rng.integers(1, classes, (size, words))
+        return *heard, rng.integers(frames * 3 // 4, frames + 1, size), rng.integers(words // 2, words + 1, size)
+
+    model = at.model(make)
+    optimizer = at.lib.optim.Adam(model.parameters(), lr=1e-3)
+    data = at.batches(batch)
+    forward = at.compiled(model)
+
+    def steps(n: int) -> list[float]:
+        losses = []
+        for i in range(n):
+            x, y, heard, said = (at.put(a) for a in data(i))
+            optimizer.zero_grad()
+            loss = F.ctc_loss(forward(x), y, heard, said)
+            loss.backward()
+            optimizer.step()
+            if i % 5 == 4:
+                losses.append(loss.item())
+        return losses
+
+    return steps
+
+
 # benchmarks/results/README.md has the profiles
 KERNELS = (
     "the device has no pause: of its 3.4 ms products by tensor cores take 1.9, pieces 0.3 and attention 0.4; eager is bound by "
@@ -193,4 +236,5 @@ LOOPS = {
     "lstm-both": Loop(partial(recurrent, layer="LSTM", both=True), why_on_cpu=FIFTH),
     "gru": Loop(partial(recurrent, layer="GRU")),
     "rnn": Loop(partial(recurrent, layer="RNN")),
+    "speech": Loop(speech),
 }

@@ -163,7 +163,7 @@ GROUPS = {
         "conv": "conv pool",
         "attention": "attention",
         "elementwise": "elementwise math activation bits special bessel complex_numbers",
-        "reduce": "reduce norm channelnorm histograms loss scan sort",
+        "reduce": "reduce norm channelnorm histograms loss ctc scan sort",
         "movement": "movement index index_arrays scatter",
         "create": "create random",
         "update": "update",

@@ -141,6 +141,12 @@ class Cluster:
             self.hub.post(self.names[worker], Mail("dispatcher", message))
             self.hub.deliver()
 
+    def leave(self, client: str) -> None:
+        """Make a client leave, as one whose process has ended."""
+        for mail in self.dispatcher.lose(client, "it left"):
+            self.hub.post("dispatcher", mail)
+        self.hub.deliver()
+
     def check(self) -> None:
         """Assert the dispatcher's invariants, and that workers have exactly the tensors of the dispatcher's tables."""
         self.settle()
@@ -169,6 +175,8 @@ def cluster(
     try:
         yield made
         made.check()
+        for name in made.links:
+            made.leave(name)
     finally:
         HERE.scope = before
         for session in made.sessions:

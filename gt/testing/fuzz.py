@@ -122,9 +122,7 @@ class Fuzz:
         for worker in self.pool.workers:
             check_values(worker, self.bad.name)
         hub = self.pool.hub
-        for mail in self.pool.dispatcher.lose(self.bad.name, "it left"):
-            hub.post("dispatcher", mail)
-        hub.deliver()
+        self.pool.leave(self.bad.name)
         self.hostile.rest = []
         del hub.parties[self.bad.name]
         hub.frames_seen.clear()

@@ -8,7 +8,7 @@ from typing import Any
 
 from gt.transport.messages import Run
 from gt.worker.client_values import ClientValues
-from gt.worker.programs.compile import FREED
+from gt.worker.programs.compile import FREED, Executable
 
 
 class Counts:
@@ -24,6 +24,8 @@ class Counts:
         if values.watched is not None:
             values.watched.retire(number)
         _add(values, number, values.counts.pop(number, 0), self.ops, self.traced, self.ways)
+        if isinstance(ready := values.kinds[number][2], Executable):
+            ready.dropped = True
 
     def forget(self, values: ClientValues, run: Run) -> None:
         """Drop the kinds that a client no longer uses: those below the previous run's bound, and the run's drops."""

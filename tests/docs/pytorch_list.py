@@ -43,6 +43,7 @@ READS = """
 - `nonzero`, `argwhere`, `where(condition)` alone
 - `unique`, `unique_consecutive`, `bincount`, `histc` without ends, `one_hot` without a number of classes
 - `repeat_interleave` with repeats that are a tensor
+- `ctc_loss` with targets one after another, if their lengths are a tensor
 - and functions that give Python values: `item`, `tolist`, `numpy`, `bool(x)`, `equal`, `allclose`, printing
 """
 

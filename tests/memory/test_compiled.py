@@ -222,6 +222,17 @@ def test_a_signal_with_compile_true_has_its_ops_compiled_and_no_others(monkeypat
     np.testing.assert_allclose(found[True], found[False], rtol=1e-6)
 
 
+def test_a_program_of_a_client_that_has_left_is_not_compiled(auto: pytest.MonkeyPatch) -> None:
+    auto.setattr(inductor, "build", as_it_is)
+    with inductor._turns, gt.testing.cluster(1, "pytorch") as c:  # another one is being compiled
+        x = gt.ones(3, 3)
+        for number in range(20):
+            arithmetic(x, number).numpy()
+        waiting = [found for found in compilers(c) if found.thread is not None]
+    inductor.join()
+    assert waiting and [(w.built, w.compiled, w.failure) for w in waiting] == [(0, None, "")] * len(waiting)
+
+
 TWO_THREADS = """
 import gc, threading
 from torch._subclasses.fake_tensor import FakeTensorMode

@@ -9,6 +9,11 @@ import pytest
 import torch
 
 import gt
+from gt.ops import TABLE, infer
+from gt.spec import Spec
+from gt.testing.samples import CLOSE
+from gt.worker.engine.choose import make
+from gt.worker.engine.torch.dtypes import TORCH
 from tests.nn.compare import ENGINES, close, compare_modules, numbers, random_state, to_gt, to_torch
 
 F, T = gt.nn.functional, torch.nn.functional
@@ -96,12 +101,72 @@ def test_ctc_is_pytorchs(engine: str, reduction: str, rows: bool) -> None:
         close(x.grad, y.grad, "gradient", 1e-3, 1e-5)
 
 
-def test_ctc_of_an_impossible_target_is_infinite_or_zero() -> None:
-    with gt.testing.cluster(1, "numpy"):
-        x = F.log_softmax(to_gt(numbers(2, 1, 3), True), 2)
-        words = gt.tensor([[1, 1]])
-        assert F.ctc_loss(x, words, [2], [2], reduction="sum").item() == float("inf")
-        assert gt.nn.CTCLoss(zero_infinity=True)(x, words, gt.tensor([2]), gt.tensor([2])).item() == 0.0
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("zero_infinity", [False, True])
+def test_ctc_of_impossible_targets_is_pytorchs(engine: str, zero_infinity: bool) -> None:
+    """The first has no alignment, the second no words, the third no steps."""
+    scores, words = numbers(2, 4, 3), np.array([[1, 1], [-1, 7], [2, 1], [2, 2]])
+    steps, sizes = [2, 2, 0, 2], [2, 0, 1, 1]
+    with gt.testing.cluster(1, engine):
+        x, y = to_gt(scores, True), to_torch(scores, True)
+        a = gt.nn.CTCLoss(reduction="none", zero_infinity=zero_infinity)(F.log_softmax(x, 2), to_gt(words), steps, sizes)
+        known = to_torch(np.where(words == 7, 0, words))  # PyTorch reads the padding
+        b = T.ctc_loss(T.log_softmax(y, 2), known, steps, sizes, reduction="none", zero_infinity=zero_infinity)
+        close(a, b, "loss", 1e-5)
+        assert np.isinf(b.detach().numpy()).sum() == (0 if zero_infinity else 2)
+        a[1:].sum().backward()
+        b[1:].sum().backward()
+        close(x.grad, y.grad, "gradient", 1e-5)
+
+
+def test_lengths_that_are_tensors_are_not_read() -> None:
+    with gt.testing.cluster(1, "pytorch") as made:
+        x, words = F.log_softmax(to_gt(numbers(9, 2, 4), True), 2), gt.tensor([[1, 2], [3, 3]])
+        steps, sizes = gt.tensor([9, 8], dtype=gt.int32), gt.tensor([2, 2], dtype=gt.int32)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(made.sessions[0]), "_read", None)
+            loss = F.ctc_loss(x, words, steps, sizes)
+            loss.backward()
+        assert np.isclose(loss.item(), F.ctc_loss(x, words, [9, 8], [2, 2]).item())
+        done = made.workers[0].stats()["ops"]
+        assert (done["ctc"], done["ctc_grad"]) == (2, 1) and sum(done.values()) < 40
+
+
+@pytest.mark.parametrize(
+    ("words", "steps", "sizes", "error"),
+    [([[1, 4]], [5], [2], "targets of 1 to 4 are out of range: expected 0 to 3"), ([[1, -1]], [5], [2], "targets of -1 to 1"),
+     ([[1, 2]], [6], [2], "input lengths of 6 to 6 are out of range"), ([[1, 2]], [5], [3], "target lengths of 3 to 3 are")],
+)  # fmt: skip
+def test_ctc_reads_and_writes_within_its_operands(words: list, steps: list, sizes: list, error: str) -> None:
+    with gt.testing.cluster(1, "pytorch"):
+        x = F.log_softmax(to_gt(numbers(5, 1, 4)), 2)
+        with pytest.raises(IndexError, match=error):
+            F.ctc_loss(x, gt.tensor(words), gt.tensor(steps), gt.tensor(sizes)).item()
+        if "lengths" in error:
+            with pytest.raises(ValueError, match="expected (input|target) lengths"):
+                F.ctc_loss(x, gt.tensor(words), steps, sizes)
+
+
+@pytest.mark.parametrize("dtype", [gt.float32, gt.float64, gt.float16, gt.bfloat16])
+def test_the_kernels_of_ctc_agree(dtype: Any) -> None:
+    """PyTorch's for CPUs, and the row's, which runs on GPUs, step by step."""
+    engine = make("pytorch")
+    specs = Spec((6, 3, 5), dtype), Spec((3, 4), gt.int64), Spec((3,), gt.int64), Spec((3,), gt.int64)
+    kind = infer(TABLE["ctc"], specs, (4, False, True))
+    back = infer(TABLE["ctc_grad"], (kind.outs[0], kind.outs[1], *specs), kind.statics)
+    p = torch.log_softmax(to_torch(numbers(6, 3, 5)), 2).to(TORCH[dtype])
+    rest = [torch.tensor(x) for x in ([[1, 2, 2, 3], [0, 1, 3, 3], [2, 0, 0, 0]], [6, 6, 3], [3, 2, 1])]
+    g = torch.tensor([1.0, 2.0, -1.0]).to(p.dtype)
+    with torch.inference_mode():
+        loss, alpha = engine.kernel(kind)(p, *rest)
+        other, reached = (t.to(TORCH[s.dtype]) for t, s in zip(engine.generic(kind)(p.to(alpha.dtype), *rest), kind.outs))
+        assert (loss.dtype, alpha.dtype) == (other.dtype, reached.dtype) == tuple(TORCH[s.dtype] for s in kind.outs)
+        close = dict(zip(("rtol", "atol"), CLOSE[dtype]))
+        torch.testing.assert_close(loss, other, **close)
+        torch.testing.assert_close(alpha, reached, **close)
+        found = engine.kernel(back)(g, alpha, p, *rest)
+        same = engine.generic(back)(g.to(alpha.dtype), alpha, p.to(alpha.dtype), *rest).to(p.dtype)
+        torch.testing.assert_close(found, same, **close)
 
 
 @pytest.mark.parametrize("name", ["Dropout3d", "AlphaDropout", "RReLU"])

@@ -86,6 +86,13 @@ def _cross_entropy(a: Any, t: Any, smoothing: float, *weight: Any, ignore: int, 
     )
 
 
+def _ctc(p: Any, t: Any, steps: Any, words: Any, *, blank: int, zero_infinity: bool, normalised: bool) -> Any:
+    """PyTorch adds the gradient of a normalisation to the loss's own: exp(p), in the steps of each sequence."""
+    loss, chances = F.ctc_loss(p, t, steps, words, blank, "none", zero_infinity), p.exp()
+    within = torch.arange(len(p)).unsqueeze(1) < steps
+    return loss if normalised else loss - ((chances - chances.detach()).sum(2) * within).sum(0)
+
+
 def _conv(a: Any, w: Any, *bias: Any, **s: Any) -> Any:
     return (F.conv1d if a.ndim == 3 else F.conv2d)(a, w, *bias, **s)
 
@@ -366,6 +373,7 @@ ORACLE: dict[str, Callable[..., Any]] = {
     "batch_norm": lambda a, m, v, eps, *parts: F.batch_norm(a, m, v, *_norm_parts(parts), False, 0.1, eps),
     "attention": _attention,
     "cross_entropy": _cross_entropy,
+    "ctc": _ctc,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "max_pool": _max_pool,

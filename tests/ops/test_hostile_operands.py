@@ -119,7 +119,7 @@ def test_class_numbers_of_a_gradient_are_in_range(target, g):
 
 
 CHECKED = ("attention_grad", "batch_norm_grad", "group_norm_grad", "layer_norm_grad", "rms_norm_grad", "conv_weight_grad",
-           "cross_entropy_grad", "embedding_grad", "gather_grad", "index_grad", "index_select_grad",
+           "cross_entropy_grad", "ctc_grad", "embedding_grad", "gather_grad", "index_grad", "index_select_grad",
            "linear_weight_grad", "diagonal_grad", "pow_grad", "spread", "dropout", "conv_transpose")  # fmt: skip
 
 

@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from gt.client.apply import apply
 from gt.client.autograd import Tensor
-from gt.client.functions.create import arange, full, tensor
+from gt.client.functions.create import arange, tensor
 from gt.client.functions.elementwise import where
-from gt.client.functions.join import cat, stack
 from gt.client.saved import note_saved, saves
 from gt.errors import ArgumentError
 from gt.nn.functional.activations import logsigmoid, softplus
 from gt.nn.functional.loss import _reduction, _wide, into_dtype, known_reduction, reduced
+from gt.ops import TABLE
 from gt.spec import int64
 
 
@@ -166,66 +169,39 @@ def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Minus the log-probability of all alignments of the targets (batch, longest) with log-probabilities (time, batch,
-    classes), without blanks and repeats. Lengths are numbers."""
+    """Minus the log-probability of all alignments of the targets with log-probabilities (time, batch, classes), without blanks
+    and repeats. Targets are (batch, longest), or all one after another; for these, lengths that are a tensor are read."""
+    known_reduction(reduction)
     single = log_probs.ndim == 2
     p = log_probs.unsqueeze(1) if single else log_probs
-    time, batch, _ = p.shape
-    steps, sizes = ([int(n) for n in (x.reshape(-1).tolist() if isinstance(x, Tensor) else x if hasattr(x, "__len__") else [x])]
-                    for x in (input_lengths, target_lengths))  # fmt: skip
-    words = _padded(targets, sizes)
-    width = 2 * words.shape[1] + 1
-    blanks = full((batch, words.shape[1]), blank, dtype=int64)
-    marks = cat([stack([blanks, words], axis=2).reshape(batch, -1), full((batch, 1), blank, dtype=int64)], axis=1)
-    emitted = p.gather(2, marks.unsqueeze(0).expand(time, batch, width))  # (time, batch, marks)
-    none = float("-inf")
-    leap = (marks != blank) & (cat([full((batch, 2), blank, dtype=int64), marks], axis=1)[:, :width] != marks)
-    start = arange(width) < 2
-    alpha = where(start, emitted[0], none)
-    reached = [alpha]
-    for t in range(1, time):
-        before = cat([full((batch, 2), none, dtype=p.dtype), alpha], axis=1)
-        ways = stack([alpha, before[:, 1 : width + 1], where(leap, before[:, :width], none)])
-        alpha = _log_sum(ways) + emitted[t]
-        reached.append(alpha)
-    last = stack([reached[n - 1][b] for b, n in enumerate(steps)])
-    ends = [stack([last[b, 2 * n], last[b, 2 * n - 1] if n else full((), none, dtype=p.dtype)]) for b, n in enumerate(sizes)]
-    loss = -_log_sum(stack(ends, axis=1)) + _normalised(p, steps)
-    note_saved(loss, loss)
-    if zero_infinity:
-        loss = where(loss == math.inf, 0.0, loss)
+    if targets.ndim == 1:
+        targets = targets.unsqueeze(0) if single else _rows(targets, target_lengths)
+    most = p.shape[0], targets.shape[-1]
+    steps, words = (_lengths(x, *m) for x, *m in ((input_lengths, "input", most[0]), (target_lengths, "target", most[1])))
+    loss, _ = apply(TABLE["ctc"], (p, targets.to(int64), steps, words), (blank, bool(zero_infinity), True))
+    if not zero_infinity:
+        note_saved(loss, loss)
     if reduction == "mean":
-        return (loss / _lengths(sizes, loss)).mean()
+        return (loss / words.clamp(min=1).to(loss.dtype)).mean()
     return reduced(loss.squeeze(0) if single else loss, reduction)
 
 
-def _normalised(p: Tensor, steps: list[int]) -> Any:
-    """A value of 0 with the gradient of the log-softmax normalisation, which PyTorch's gradient includes."""
-    if not p.requires_grad:
-        return 0.0
-    chances = p.exp()
-    within = arange(p.shape[0]).unsqueeze(1) < _lengths(steps, p, 0).to(int64)  # (time, batch)
-    return where(within, (chances - chances.detach()).sum(axis=2), 0.0).sum(axis=0)
+def _lengths(given: Any, name: str, most: int) -> Tensor:
+    """Lengths as a tensor; numbers are checked here, a tensor by the kernel."""
+    if isinstance(given, Tensor):
+        return given.reshape(-1).to(int64)
+    numbers = [int(n) for n in (given if hasattr(given, "__len__") else [given])]
+    if numbers and not 0 <= min(numbers) <= max(numbers) <= most:
+        raise ArgumentError(f"ctc_loss: expected {name} lengths of 0 to {most}, got {min(numbers)} to {max(numbers)}")
+    return tensor(numbers, dtype=int64)
 
 
-def _lengths(sizes: list[int], like: Tensor, least: int = 1) -> Tensor:
-    return tensor([float(max(n, least)) for n in sizes], dtype=like.dtype)
-
-
-def _padded(targets: Tensor, sizes: list[int]) -> Tensor:
-    """Targets as (batch, longest), from that shape or concatenated."""
-    if targets.ndim == 2:
-        return targets
-    longest, at, rows = max(sizes), 0, []
-    for n in sizes:
-        rows.append(cat([targets[at : at + n], full((longest - n,), 0, dtype=int64)]))
-        at += n
-    return stack(rows)
-
-
-def _log_sum(x: Tensor) -> Tensor:
-    """The logsumexp over the first axis; if all are -inf, -inf with a gradient of 0."""
-    top = x.amax(0, keepdims=True).detach()
-    top = where(top == -math.inf, 0.0, top)
-    total = (x - top).exp().sum(axis=0)
-    return where(total > 0, where(total > 0, total, 1.0).log() + top.squeeze(0), -math.inf)
+def _rows(targets: Tensor, lengths: Any) -> Tensor:
+    """Targets one after another as (batch, longest)."""
+    sizes = np.array(lengths.tolist() if isinstance(lengths, Tensor) else lengths, np.int64).reshape(-1)
+    if sizes.sum() != targets.shape[0] or sizes.size and sizes.min() < 0:
+        raise ArgumentError(f"ctc_loss: target lengths of {sizes.sum()} in all for {targets.shape[0]} targets")
+    if not targets.shape[0]:
+        return targets.reshape(-1, 0) if not sizes.size else targets.expand(sizes.size, 0)
+    places = (np.cumsum(sizes) - sizes)[:, None] + np.arange(sizes.max())
+    return targets[tensor(np.minimum(places, targets.shape[0] - 1))]

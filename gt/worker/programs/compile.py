@@ -166,6 +166,7 @@ class Executable:
 
     needs: tuple[int, int, bool] | None = None  # set by HostMemory at its first use
     compared: tuple = ()  # as of Ready: its operands are compared all at once
+    dropped = False  # whether its client has left or dropped it
 
     def __init__(
         self, program: Program, kinds: dict[int, Ready], engine: Engine, compile: bool = False,

@@ -180,7 +180,7 @@ class Inductor:
             torch.set_num_threads(self.engine.threads.total)  # of this thread; compiled code takes as many
         try:
             with _turns, torch.inference_mode():
-                if _ending.is_set():
+                if _ending.is_set() or self.program.dropped:  # as others' programs were compiled first
                     return
                 began, hits = self.engine.clock(), counters["inductor"]["fxgraph_cache_hit"]
                 self.built += 1

@@ -14,7 +14,7 @@ from gt.ops.activation import GELU_ZERO
 from gt.ops.bessel import DEGREE, check_degree
 from gt.ops.linalg import finite
 from gt.ops.special import factorial
-from gt.worker.engine.torch import aten, layers, recurrent
+from gt.worker.engine.torch import aten, ctc, layers, recurrent
 from gt.worker.engine.torch import training as steps
 from gt.worker.engine.torch.ones import ones
 from gt.worker.engine.torch.sparse import sparse_matmul
@@ -378,8 +378,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "batch_norm_train": layers.batch_norm_train,
     "batch_norm_grad": layers.batch_norm_grad,
     "batch_norm": layers.batch_norm,
-    "recurrent": recurrent.recurrent,
-    "recurrent_grad": recurrent.recurrent_grad,
+    **ctc.KERNELS,
+    **recurrent.KERNELS,
     "conv": layers.conv,
     "conv_transpose": layers.conv_transpose,
     "conv_weight_grad": layers.conv_weight_grad,

@@ -6,7 +6,7 @@ or saved by a call on other shapes) runs the forward pass again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -249,3 +249,6 @@ def _cudnn_back(
     )
     g_initial = (ghx, gcx) if c else (ghx,)
     return (gx, *g_initial, *found)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {"recurrent": recurrent, "recurrent_grad": recurrent_grad}
