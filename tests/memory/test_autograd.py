@@ -15,6 +15,7 @@ import gt
 from gt.client.autograd import Node
 from gt.client.scope import HERE, Scope
 from gt.testing import Cluster
+from tests.collecting import collect
 
 R = np.random.default_rng(0)
 X = (np.abs(R.normal(size=(3, 4))) + 0.5).astype("f4")
@@ -198,7 +199,7 @@ def test_the_tape_is_gone_when_its_tensors_are(pool: Cluster) -> None:
     pool.settle()
 
     def nodes() -> int:
-        gc.collect()
+        collect()
         return sum(type(o) is Node for o in gc.get_objects())
 
     before = nodes()
@@ -248,7 +249,7 @@ def test_training_does_not_grow(pool: Cluster) -> None:
 
     def held() -> tuple[int, int]:
         pool.settle()
-        gc.collect()
+        collect()
         return len(pool.workers[0].spaces["c0"].table), len(pool.dispatcher.tables.clients["c0"].entries)
 
     for _ in range(20):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 
@@ -15,6 +14,7 @@ from gt.client.kinds import Table
 from gt.client.native import NATIVE
 from gt.client.scope import HERE
 from gt.testing import cluster
+from tests.collecting import collect
 
 
 def test_more_kinds_than_the_cache_holds_compute_the_right_ops() -> None:
@@ -92,7 +92,7 @@ def test_a_thread_that_ended_leaves_no_scope() -> None:
     thread.start()
     thread.join()
     assert HERE.scope is not kept, "another thread asks"
-    gc.collect()
+    collect()
     assert kept[0]() is None
 
 
@@ -105,7 +105,7 @@ def test_a_table_is_a_dict_that_the_collector_sees_through() -> None:
     table["self", 1] = [table, mark]
     seen = weakref.ref(mark)
     del table, mark
-    gc.collect()
+    collect()
     assert seen() is None
     table = Table()
     table["a",] = 1

@@ -26,6 +26,7 @@ from gt.ops.table import TABLE, infer
 from gt.program.code import FREE
 from gt.spec import Spec, float32
 from gt.testing import cluster
+from tests.collecting import collect
 
 pytestmark = pytest.mark.default("GT_NATIVE", "GT_TRACE")  # a test of their effect
 
@@ -82,7 +83,7 @@ def test_freed_future_iterators_are_not_referred_to(monkeypatch: pytest.MonkeyPa
         for _ in range(2):
             asyncio.run(wait())
             compile.living_tensors()
-            gc.collect()
+            collect()
     assert not any(o is sys.modules["_asyncio"] for o in searched)
     assert any(o is sys.modules["_asyncio"].__dict__ for o in searched)
 
@@ -156,7 +157,7 @@ def test_nothing_is_left_behind() -> None:
             session.flush()
 
         def held() -> list[int]:
-            gc.collect()
+            collect()
             return [sys.getrefcount(x) for x in rows]
 
         for _ in range(18):  # until the repeats are found, and called early
@@ -221,11 +222,11 @@ def test_the_walk_holds_nothing_once_it_is_done_or_has_failed(retain: bool) -> N
         for mode["fails"] in (False, True):
             for _ in range(12):
                 step()
-            gc.collect()
+            collect()
             before = [sys.getrefcount(t) for t in seen]
             for _ in range(30):
                 step()
-            gc.collect()
+            collect()
             after = [sys.getrefcount(t) for t in seen]
             # A reference lost in a step is 30 here. Specs are shared with whatever else this process has kept, which may go.
             assert all(now < then + 15 for now, then in zip(after, before)), (before, after)

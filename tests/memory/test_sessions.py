@@ -13,6 +13,7 @@ import gt
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session
 from gt.testing import Cluster
+from tests.collecting import collect
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def test_a_dropped_tensor_is_freed_on_the_worker(pool: Cluster) -> None:
     del y
     assert held(pool) == 2
     x = z = None  # noqa: F841
-    gc.collect()
+    collect()
     assert held(pool) == 0
 
 
@@ -77,7 +78,7 @@ def test_a_read_that_failed_keeps_nothing(pool: Cluster) -> None:
             y.numpy()
         del x
 
-    gc.collect()
+    collect()
     gc.disable()
     try:
         read()

@@ -22,6 +22,7 @@ from gt.worker.cancel import Parked
 from gt.worker.collectives.mail import MailCollectives
 from gt.worker.programs.group_recordings import NOT_NOW
 from gt.worker.programs.sharded import RefusedShare, ShardedTrace
+from tests.collecting import collect
 
 pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
@@ -342,7 +343,7 @@ def test_nothing_of_a_collective_that_was_waited_for_is_left_to_the_garbage_coll
         configure()
         with gt.signal.context("batch"):
             x = gt.ones(4, 3)
-        gc.collect()
+        collect()
         gc.disable()
         try:
             for _ in range(10):
