@@ -15,7 +15,7 @@ import gt
 from gt.client.autograd import Node
 from gt.client.scope import HERE, Scope
 from gt.testing import Cluster
-from tests.collecting import collect
+from tests.memory.collecting import collect
 
 R = np.random.default_rng(0)
 X = (np.abs(R.normal(size=(3, 4))) + 0.5).astype("f4")

@@ -14,7 +14,7 @@ from gt.client.kinds import Table
 from gt.client.native import NATIVE
 from gt.client.scope import HERE
 from gt.testing import cluster
-from tests.collecting import collect
+from tests.memory.collecting import collect
 
 
 def test_more_kinds_than_the_cache_holds_compute_the_right_ops() -> None:

@@ -26,7 +26,7 @@ from gt.ops.table import TABLE, infer
 from gt.program.code import FREE
 from gt.spec import Spec, float32
 from gt.testing import cluster
-from tests.collecting import collect
+from tests.memory.collecting import collect
 
 pytestmark = pytest.mark.default("GT_NATIVE", "GT_TRACE")  # a test of their effect
 

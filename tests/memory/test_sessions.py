@@ -13,7 +13,7 @@ import gt
 from gt.client.scope import HERE, Scope
 from gt.client.session import Session
 from gt.testing import Cluster
-from tests.collecting import collect
+from tests.memory.collecting import collect
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from gt.worker.cancel import Parked
 from gt.worker.collectives.mail import MailCollectives
 from gt.worker.programs.group_recordings import NOT_NOW
 from gt.worker.programs.sharded import RefusedShare, ShardedTrace
-from tests.collecting import collect
+from tests.memory.collecting import collect
 
 pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
