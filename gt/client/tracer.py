@@ -183,7 +183,7 @@ class Tracer:
         longest = max(t.length for t in candidates)
         places = op_places(self.tokens, at)[: longest + 1]
         tokens = [self.tokens[i] for i in places]
-        have, why, refusal = len(tokens), "", None
+        have, why, refused = len(tokens), "", list[tuple[Trace, Window, str]]()
         for trace in sorted(candidates, key=Trace.worth, reverse=True):
             n = trace.length
             if have < n or (have == n and not final):
@@ -199,21 +199,21 @@ class Tracer:
             elif tokens[:n] == trace.tokens and (trace.size >= SHORTEST or have == n):
                 end = places[n] if have > n else len(self.pieces)
                 window = Window.of(self.pieces[at:end])
-                call, rest, refused = trace.call(window)
+                call, rest, cause = trace.call(window)
                 if call is not None:
                     self._remember(trace, self.pieces[at:end])
                     self.traces.move_to_end(trace.tokens[0])
                     return self._replay(trace, call, rest, out, at, end)
-                if not why:
-                    why, refusal = refused, (trace, window, refused)
-                self._revise(trace, window, refused)
+                why = why or cause
+                refused.append((trace, window, cause))
             else:
                 why = why or "diverged"
             trace.misses += 1
+        self._revise([r for r in refused if r[2] != "another topology"])
         times = self.misses[why] = self.misses[why] + 1
         if times & (times - 1) == 0:  # at powers of two only: finding the line is slow
             differing = places[min(common_length(tokens, candidates), have - 1)]
-            result = blame(*refusal) if refusal else 0
+            result = blame(*refused[0]) if refused and refused[0][2] == why else 0
             self.lines[why] = self.asked_for(result or int(first_result(self.pieces[differing])))
         return at
 
@@ -244,11 +244,15 @@ class Tracer:
         self.repeats.clear()
         forms.sort(key=lambda form: form.length, reverse=True)
 
-    def _revise(self, trace: Trace, window: Window, why: str) -> None:
-        """For a stretch that differs from a trace only in a number or a lifetime, add a trace that fits both."""
-        if why == "another topology" or trace.calls > 1 << 20:
+    def _revise(self, refused: list[tuple[Trace, Window, str]]) -> None:
+        """For a stretch that differs from these traces only in a number or a lifetime, add a trace that also fits it, like the
+        one with most holes. These may split and never join, so that numbers that vary each by itself end as a hole each."""
+        if not refused:
             return
-        holes = {p: None for places in trace.hole_positions for p in places}
+        trace, window, _ = max(refused, key=lambda r: len(r[0].hole_positions))
+        if trace.calls > 1 << 20:
+            return
+        holes = {p: hole for hole, places in enumerate(trace.hole_positions) for p in places}
         for before in reversed(self.seen.get(tuple(trace.tokens), [])):
             if self._learn(Window.of(before), window, holes):
                 return

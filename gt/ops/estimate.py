@@ -4,24 +4,37 @@ corrects it by the device time that workers measure."""
 
 from __future__ import annotations
 
+from operator import attrgetter
+
+from gt.ops.op_times import NANOSECONDS, ONE_THREAD, SHORT_ROWS
 from gt.ops.table import Kind
 from gt.spec import Spec
 
 INSTRUCTION = 2e-6  # seconds of an instruction without elements
 ELEMENT = 2.5e-10  # seconds to read or write an element
+ROW = 5.0  # nanoseconds to begin a row of a tensor that is broadcast or reduced
 PRODUCT = 1.5e-11  # seconds of a multiplication and addition in BLAS
 CONV_PRODUCT = 1e-10  # the same in a small convolution, which takes most of its time to copy elements
 
 
 def estimated_seconds(kind: Kind) -> float:
-    """The time of an instruction: a constant, its elements read and written, and the row's `compute_seconds`."""
-    elements = sum([spec.numel for spec in kind.ins if type(spec) is Spec]) + sum([spec.numel for spec in kind.outs])
+    """The time of an instruction: a constant, its elements read and written, rows begun, and what its row takes beyond."""
+    specs = [spec for spec in (*kind.ins, *kind.outs) if type(spec) is Spec]
     compute = kind.row.compute_seconds
-    return INSTRUCTION + ELEMENT * elements + (compute(kind) if compute is not None else 0.0)
+    seconds = INSTRUCTION + ELEMENT * sum([spec.numel for spec in specs]) + (compute(kind) if compute is not None else 0.0)
+    if not specs:
+        return seconds
+    name, largest = kind.row.name, max(specs, key=attrgetter("numel"))
+    nanoseconds = NANOSECONDS.get(name, 0.0) * largest.numel
+    if len(largest.shape) > 1 and (name in SHORT_ROWS or any(s.shape and s.shape != largest.shape for s in specs)):
+        nanoseconds += SHORT_ROWS.get(name, ROW) * largest.numel / max(largest.shape[-1], 1)
+    return seconds + 1e-9 * nanoseconds
 
 
 def parallel_seconds(kind: Kind) -> float:
     """The part of the time that threads can share before they have to wait for one another."""
+    if kind.row.name in ONE_THREAD:
+        return 0.0
     steps = kind.row.sequential_steps
     return estimated_seconds(kind) / (max(1, steps(kind)) if steps is not None else 1)
 

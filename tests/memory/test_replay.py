@@ -158,6 +158,22 @@ def test_a_number_that_begins_to_change_makes_one_more_trace_not_many() -> None:
         assert tracer(c).hits >= 15
 
 
+def test_numbers_that_change_each_by_itself_end_as_a_hole_each() -> None:
+    places = np.random.default_rng(0).integers(0, 2, (60, 12)).tolist()  # of one step: which elements are picked
+
+    def loop() -> list[float]:
+        x, found = gt.arange(8.0), []
+        for picked in places:
+            found.append(gt.stack([x[place] * 2 for place in picked]).square().sum().item())
+        return found
+
+    with stream(True) as c:
+        read = loop()
+        assert tracer(c).found <= 12
+        assert tracer(c).hits >= 45
+    assert read == [float(4 * sum(p * p for p in picked)) for picked in places]
+
+
 def test_programs_of_the_same_kinds_but_another_topology_share_no_trace() -> None:
     def loop(swap: bool) -> np.ndarray:
         x, a, b = gt.ones(4, 4), gt.full((4, 4), 0.5), gt.full((4, 4), 0.25)
