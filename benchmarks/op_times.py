@@ -29,7 +29,7 @@ WITH_PLACES = ["sort", "median", "max"]  # a pair: the values, and where they we
 
 
 def cases() -> dict[str, Callable[[], Any]]:
-    """What users call; each kernel that it takes is measured."""
+    """Calls as users write them; each kernel of theirs is measured."""
     rng = np.random.default_rng(0)
 
     def tensor(*shape: int) -> gt.Tensor:

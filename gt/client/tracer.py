@@ -13,7 +13,7 @@ from gt.client.early import Early
 from gt.client.periods import begin, periods
 from gt.client.questions import FrequentQuestions
 from gt.client.repeats import MARK, Part, Repeats
-from gt.client.traces import Trace, TraceForm, Window, blame, common_length, define, equal, program_of
+from gt.client.traces import Trace, TraceForm, Window, blame, common_length, define, equal, most_general, program_of
 from gt.ops.table import Kind
 from gt.program import Program
 from gt.program.code import first_result, frees, frees_of, is_client_kind, next_op, number_of, op_numbers, op_places
@@ -209,7 +209,8 @@ class Tracer:
             else:
                 why = why or "diverged"
             trace.misses += 1
-        self._revise([r for r in refused if r[2] != "another topology"])
+        if (revised := most_general(refused)) is not None:
+            self._revise(*revised)
         times = self.misses[why] = self.misses[why] + 1
         if times & (times - 1) == 0:  # at powers of two only: finding the line is slow
             differing = places[min(common_length(tokens, candidates), have - 1)]
@@ -244,17 +245,11 @@ class Tracer:
         self.repeats.clear()
         forms.sort(key=lambda form: form.length, reverse=True)
 
-    def _revise(self, refused: list[tuple[Trace, Window, str]]) -> None:
-        """For a stretch that differs from these traces only in a number or a lifetime, add a trace that also fits it, like the
-        one with most holes. These may split and never join, so that numbers that vary each by itself end as a hole each."""
-        if not refused:
-            return
-        trace, window, _ = max(refused, key=lambda r: len(r[0].hole_positions))
-        if trace.calls > 1 << 20:
-            return
-        holes = {p: hole for hole, places in enumerate(trace.hole_positions) for p in places}
+    def _revise(self, trace: Trace, window: Window) -> None:
+        """For a stretch that differs from a trace only in a number or a lifetime, add a trace that fits both. Its holes may
+        split and never join, so that numbers that vary each by itself end as a hole each."""
         for before in reversed(self.seen.get(tuple(trace.tokens), [])):
-            if self._learn(Window.of(before), window, holes):
+            if self._learn(Window.of(before), window, trace.holes_at()):
                 return
 
     # Finding

@@ -75,6 +75,10 @@ class Trace:
         self.calls = self.misses = 0
         self.tries = 0  # number of its forms that were remembered
 
+    def holes_at(self) -> dict[int, int]:
+        """The hole of each position of a number that is an argument."""
+        return {p: hole for hole, places in enumerate(self.hole_positions) for p in places}
+
     def worth(self) -> int:
         """The gain of a call: its length, unless its attempts fail more often than they match."""
         return self.length if self.misses <= self.calls + 4 else 0
@@ -96,6 +100,12 @@ class Trace:
             return None, set(), "an input was kept alive"
         rest = window.freed.difference(dead, dies)
         return (self.number, *self.live(results), *inputs, *numbers), rest, ""
+
+
+def most_general(refused: list[tuple[Trace, Window, str]]) -> tuple[Trace, Window] | None:
+    """Of the traces that refused a stretch for a number or a lifetime, the one with most holes, and the stretch."""
+    revisable = [(trace, window) for trace, window, why in refused if why != "another topology" and trace.calls <= 1 << 20]
+    return max(revisable, key=lambda pair: len(pair[0].hole_positions), default=None)
 
 
 def blame(trace: Trace, window: Window, why: str) -> int:
@@ -147,7 +157,7 @@ def program_of(trace: Trace, compiled: set[str] | frozenset[str], line: Callable
     kinds = (stretch.kind_of(t) for t in trace.tokens)
     return stretch.program(
         trace.number, trace.live_results, trace.dies_inputs,
-        {p: i for i, places in enumerate(trace.hole_positions) for p in places},
+        trace.holes_at(),
         compile=bool(compiled) and any(kind is not None and kind.signal in compiled for kind in kinds),
         line=lambda _, ins: line(first_result(ins)),
     )  # fmt: skip

@@ -18,7 +18,7 @@ CONV_PRODUCT = 1e-10  # the same in a small convolution, which takes most of its
 
 
 def estimated_seconds(kind: Kind) -> float:
-    """The time of an instruction: a constant, its elements read and written, rows begun, and what its row takes beyond."""
+    """The time of an instruction: a constant, its elements read and written, rows begun, and its row's own time."""
     specs = [spec for spec in (*kind.ins, *kind.outs) if type(spec) is Spec]
     compute = kind.row.compute_seconds
     seconds = INSTRUCTION + ELEMENT * sum([spec.numel for spec in specs]) + (compute(kind) if compute is not None else 0.0)

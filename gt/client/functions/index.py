@@ -4,7 +4,6 @@ after them, as in PyTorch, and boolean masks are read first, since they determin
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,8 @@ from gt.spec import bool_, int64, uint8
 
 PLACES = (int, tuple)  # types of an index that a copy at the client may answer
 PLAIN = frozenset((int, type(None), type(Ellipsis)))
+REMEMBERED = 1 << 12  # parsed indices
+PICTURES: dict[tuple, Picture] = {}  # without their index arrays, by the shape indexed and the parts of the index
 
 
 class Picture:
@@ -100,6 +101,13 @@ class Picture:
         for places, size in zip(np.nonzero(mask.numpy()), mask.shape):
             self._place(as_tensor(places.astype(np.int64)), size, out)
 
+    def of(self, places: list[Tensor]) -> Picture:
+        """The same with other index arrays."""
+        made = Picture.__new__(Picture)
+        made.starts, made.take, made.shape, made.axes, made.whole = self.starts, self.take, self.shape, self.axes, self.whole
+        made.places = places
+        return made
+
     def sliced(self, x: Tensor) -> Tensor:
         picked = x if self.whole else apply(TABLE["slice"], (x, *self.starts), (tuple(self.take),))
         return picked if picked.handle.spec.shape == self.shape else picked.reshape(self.shape)
@@ -156,23 +164,29 @@ def _position(p: Any, size: int, axis: int, shape: tuple) -> int:
     return i % size
 
 
-@lru_cache(1 << 12)
-def _picture(shape: tuple[int, ...], parts: tuple) -> Picture:
-    return Picture(shape, tuple([slice(*p) if type(p) is tuple else p for p in parts]))
-
-
-def _hashable(index: Any) -> tuple | None:
-    """The parts of an index of ints, slices, `...` and None, with slices as tuples; None if it has others, such as arrays."""
-    parts = []
+def _picture(shape: tuple[int, ...], index: Any) -> Picture:
+    """The parsed index, which is remembered where its parts are ints, slices, `...`, None and tensors of int64."""
+    parts: list = []
+    places: list[Tensor] = []
     for p in index if type(index) is tuple else (index,):
-        if type(p) is slice:
-            p = p.start, p.stop, p.step
-            if not (type(p[0]) in PLAIN and type(p[1]) in PLAIN and type(p[2]) in PLAIN):
-                return None
-        elif type(p) not in PLAIN:
-            return None
-        parts.append(p)
-    return tuple(parts)
+        if type(p) is Tensor and p.dtype is int64:
+            places.append(p)
+            parts.append(("places", *p.shape))
+        elif type(p) is slice and type(p.start) in PLAIN and type(p.stop) in PLAIN and type(p.step) in PLAIN:
+            parts.append((p.start, p.stop, p.step))
+        elif type(p) in PLAIN:
+            parts.append(p)
+        else:
+            return Picture(shape, index)
+    key = shape, *parts
+    known = PICTURES.get(key)
+    if known is None:
+        known = Picture(shape, index)
+        if len(PICTURES) >= REMEMBERED:
+            PICTURES.clear()  # at once, as other threads may add to it
+        PICTURES[key] = known.of([])
+        return known
+    return known.of(places) if places else known
 
 
 @method
@@ -181,8 +195,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
         found = copies.at(self, index)
         if found is not None:
             return found
-    parts = (index,) if type(index) is int else _hashable(index)
-    picture = Picture(self.handle.spec.shape, index) if parts is None else _picture(self.handle.spec.shape, parts)
+    picture = _picture(self.handle.spec.shape, index)
     picked = picture.sliced(self)
     if not picture.places:
         return whole(self) if picked is self else picked
@@ -219,7 +232,7 @@ def put(x: Tensor, index: Any, value: Any, accumulate: bool = False) -> Tensor:
     if isinstance(mask, Tensor) and mask.dtype is bool_ and mask.shape == x.shape and not accumulate:
         if not isinstance(value, Tensor) or value.ndim == 0:
             return mask.pick(value, x)  # without reading the mask
-    picture = Picture(x.handle.spec.shape, index)
+    picture = _picture(x.handle.spec.shape, index)
     if not picture.places:
         value = _without_ones(value, len(picture.shape))
         kept = tuple(n for n, _ in picture.take if n >= 0)
