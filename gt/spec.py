@@ -75,15 +75,16 @@ DTYPES = tuple(DType.all.values())
 
 _NAMES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32", "short": "int16",
           "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
+# As PyTorch takes them for dtypes.
+_PYTHON: dict[object, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 
 def dtype_of(name: object) -> DType:
     """The DType for a DType, a name, a NumPy or PyTorch dtype, or Python's bool, int, float and complex."""
     if isinstance(name, DType):
         return name
-    python = {bool: bool_, int: int64, float: float64, complex: complex128}  # as PyTorch takes them for dtypes
-    if isinstance(name, type) and name in python:
-        return python[name]
+    if isinstance(name, type) and name in _PYTHON:
+        return _PYTHON[name]
     text = getattr(name, "name", None) or getattr(name, "__name__", None) or str(name)
     text = text.removeprefix("torch.").removeprefix("gt.").rstrip("_")
     text = _NAMES.get(text, text)

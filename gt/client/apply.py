@@ -216,6 +216,8 @@ def operand(x: Any) -> Any:
 
 def as_operand(value: Any, like: Tensor | None = None) -> Any:
     """A number as a Python number, an array or list as a tensor."""
+    if type(value) in NUMBERS:
+        return value
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         if isinstance(value, np.generic):
             return value.item()

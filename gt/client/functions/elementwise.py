@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 from gt.client.apply import apply, binary, operand
@@ -174,11 +175,17 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 def _fits(value: float, dtype: DType) -> bool:
     """Whether a number is within the limits of a dtype; infinities and nan are values of every float."""
     if dtype.rank == 1:
-        info = FUNCTIONS["iinfo"](dtype)
-        return info.min <= value <= info.max
+        least, most = _limits(dtype)
+        return least <= value <= most
     if dtype.rank < 2 or not isinstance(value, (int, float)) or isinstance(value, float) and not math.isfinite(value):
         return True
-    return abs(value) <= FUNCTIONS["finfo"](dtype).max
+    return abs(value) <= _limits(dtype)[1]
+
+
+@cache
+def _limits(dtype: DType) -> tuple[float, float]:
+    info = FUNCTIONS["iinfo" if dtype.rank == 1 else "finfo"](dtype)
+    return info.min, info.max
 
 
 @function
