@@ -303,6 +303,19 @@ def test_own_kernels_are_as_near_to_the_exact_result_as_pytorchs(name: str) -> N
     assert ours.max() <= max(2 * theirs.max(), 6e-7)
 
 
+@pytest.mark.parametrize(
+    "first, second", [((33, 19), (19,)), ((19,), (19, 7)), ((19,), (19,)), ((1, 19), (19,)), ((1,), (1, 1))]
+)
+def test_products_of_vectors_are_as_near_to_the_exact_result_as_pytorchs(first: Any, second: Any) -> None:
+    draw = torch.Generator().manual_seed(5)
+    a, b = torch.randn(first, generator=draw), torch.randn(second, generator=draw)
+    kind, exact = kind_of("matmul", Spec(first), Spec(second)), (a.double() @ b.double()).numpy()
+    assert RUNS.is_own(kind)
+    ours, theirs = (f(a, b).numpy() for f in (ENGINE.kernel(kind), ENGINE.plain(kind)))
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - exact).max() <= max(2 * np.abs(theirs - exact).max(), 6e-7 * max(1, np.abs(exact).max()))
+
+
 def test_functions_at_their_ends() -> None:
     x = torch.tensor([0.0, -0.0, 1e-30, 88.7, 88.8, -87, -103, -105, float("inf"), -float("inf"), float("nan"), 1e38, -1e38])
     for name in ("exp", "tanh", "sigmoid"):

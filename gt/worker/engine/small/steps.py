@@ -186,8 +186,10 @@ def _product(
 
 
 def _matmul(b: RunBuilder, kind: Kind, a: View, c: View) -> Sequence[View]:
-    _want(len(a.shape) == len(c.shape) == 2 and a.shape[1] == c.shape[0])
-    return _product(b, kind, a, c, a.shape[0], a.shape[1], c.shape[1], (*a.strides, *c.strides))  # type: ignore[arg-type]
+    """Of matrices or vectors: a vector is one row of the first factor, or one column of the second."""
+    _want(0 < len(a.shape) <= 2 and 0 < len(c.shape) <= 2 and a.shape[-1] == c.shape[0])
+    (m, down), (n, along) = ((1, 0) if len(v.shape) == 1 else (v.shape[at], v.strides[at]) for v, at in ((a, 0), (c, 1)))
+    return _product(b, kind, a, c, m, a.shape[-1], n, (down, a.strides[-1], c.strides[0], along))
 
 
 def _linear(b: RunBuilder, kind: Kind, x: View, w: View, *bias: View) -> Sequence[View]:
