@@ -107,8 +107,10 @@ def all_loops() -> dict[str, Loop]:
     import loops_images
     import loops_language
     import loops_numeric
+    import loops_untuned
 
-    return {**loops_language.LOOPS, **loops_images.LOOPS, **loops_control.LOOPS, **loops_numeric.LOOPS}
+    known = (loops_language, loops_images, loops_control, loops_numeric, loops_untuned)
+    return {name: loop for module in known for name, loop in module.LOOPS.items()}
 
 
 def runner(loop: Loop, rival: str, device: str, large: bool) -> Steps:
