@@ -105,9 +105,11 @@ class DeferredQuestions:
             return False
         if any(first_result(load) not in self.bytes for load in loads) or any(r.done for r in waiting.asked.replies.values()):
             return False
+        running = Running(waiting, list(loads), self.bytes)
+        self.running.append(running)  # before it is sent: the lane may end at once, and `fail` is called by another thread
         if not session.link.start_run(Start(waiting.serial, tuple(map(place_of, loads)))):
+            self.running.remove(running)
             return False
-        self.running.append(Running(waiting, list(loads), self.bytes))
         self.waiting, self.bytes = None, {}
         self.counts["deferred"] += 1
         return True

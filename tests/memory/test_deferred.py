@@ -160,6 +160,19 @@ def test_a_question_whose_start_cannot_be_sent_is_asked_as_before(monkeypatch: p
         assert asked.counts["deferred_wasted"] == 1
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_start_with_which_the_lane_ends_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
+    """The receiving thread learns of the end before the thread that sent the Start goes on."""
+    with loop() as asked:
+        asked.until_one_waits()
+        monkeypatch.setattr(asked.session.link, "start_run", lambda message: (asked.asks.deferred.fail(), taken)[1])
+        asked.ask()
+        monkeypatch.undo()
+        for _ in range(3):
+            asked.ask()
+        asked.asks.take_back(asked.session)
+
+
 def test_without_a_worker_that_can_be_told_to_start_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryLink, "starts", False)
     with loop() as asked:
