@@ -54,6 +54,7 @@ test-variants: $(VENV)/.ready
 	GT_WORKER_BATCH_SIZE=10 $(MAKE) test
 	GT_TRACE=0 $(MAKE) test
 	GT_NATIVE=0 $(MAKE) test
+	GT_LOCAL_ANSWERS=0 $(MAKE) test
 	GT_AUTO_COMPILE=1 $(MAKE) test
 
 # With 100,000 hostile messages to both cores; `make test` sends another 40,000.

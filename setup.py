@@ -33,14 +33,14 @@ setup(
         extension(
             "gt.worker.engine._philox",
             "gt/worker/engine/philox.c",
-            depends=["gt/worker/engine/clones.h"],
+            depends=["gt/small/clones.h"],
             # Without contraction of a * b + c to one rounding, which processors differ in: a seed gives the same numbers.
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"],
         ),
         extension(
-            "gt.worker.engine.small._small_run",
-            "gt/worker/engine/small/small_run.c",
-            depends=[f"gt/worker/engine/{name}.h" for name in ("clones", *(f"small/{n}" for n in HEADERS))],
+            "gt.small._small_run",
+            "gt/small/small_run.c",
+            depends=[f"gt/small/{name}.h" for name in ("clones", *HEADERS)],
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
         ),
     ],

@@ -101,7 +101,7 @@ class Alone:
     def __enter__(self) -> Session:
         link = self.link
         self.session = link.session = Session(link, "alone")
-        self.session.workers = (SimpleNamespace(device="cpu"),)
+        self.session.workers = (SimpleNamespace(device="cpu", small=False),)
         self.before, HERE.scope = HERE.scope, Scope(self.session)
         return self.session
 

@@ -12,6 +12,7 @@ from typing import Any
 from gt.client.autograd import Node, Port, Tensor
 from gt.client.early import EARLY_STATISTICS
 from gt.client.here import here
+from gt.client.local_answers import LOCAL_STATISTICS
 from gt.client.native import NATIVE
 from gt.client.steps_ahead import AHEAD_STATISTICS
 from gt.client.user_lines import line_of
@@ -109,6 +110,7 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     session = here().session
     workers = session.ask("stats")["workers"]
     mine = {**session.tracer.stats(), **session.steps.stats()} if session.tracer and session.steps else {}
+    mine |= session.local.stats()
     for stats in workers.values():
         stats["replay"] = replay(stats["traces"], mine)
     return HtmlStats(workers)
@@ -223,7 +225,7 @@ def programs() -> list[ProgramStages]:
 
     >>> x = gt.ones(4)
     >>> for _ in range(10):
-    ...     y = (((x * 2.0 + 1.0).exp() - 0.5) * x).sum().item()
+    ...     y = (((x * 2.0 + 1.0).exp() - 0.5) * x).sin().sum().item()
     >>> "exp" in str(gt.debug.programs()[0])
     True
     """
@@ -244,7 +246,7 @@ def replay(done: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
         "misses": found.get("trace_misses", {}),
         "miss_lines": {why: line_of(origin) for why, origin in lines.items()},
         "instructions_saved": found.get("instructions_saved", 0),
-        **{name: found.get(name, 0) for name in (*EARLY_STATISTICS, *AHEAD_STATISTICS)},
+        **{name: found.get(name, 0) for name in (*EARLY_STATISTICS, *AHEAD_STATISTICS, *LOCAL_STATISTICS)},
         "traces": int(done.get("traces", 0)),
         "calls": int(done.get("calls", 0)),
         "units": int(done.get("units", 0)),

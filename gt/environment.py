@@ -175,6 +175,12 @@ SPLIT_PRODUCTS = flag(
 CHECK_COMPILED = flag("GT_CHECK_COMPILED", [WORKER], "`1` compares a compiled step's results with the plain ones")
 TRACE = flag("GT_TRACE", [CLIENT], "`0` sends every op by itself, also in loops that repeat", default=True)
 EARLY = flag("GT_EARLY", [CLIENT], "`0` sends a repeated step only when Python has issued it", default=True)
+LOCAL_ANSWERS = flag(
+    "GT_LOCAL_ANSWERS",
+    [CLIENT],
+    "`0` has a worker answer also the small questions that this process could answer itself",
+    default=True,
+)
 LANES = flag(
     "GT_LANES",
     [CLIENT, WORKER],

@@ -87,7 +87,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 # Variables that change the way GT computes and no result: the suite holds with each of them (`make test-variants`). All
 # others of the caller's are taken away.
-VARIANTS = ("GT_AUTO_COMPILE", "GT_NATIVE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")
+VARIANTS = ("GT_AUTO_COMPILE", "GT_LOCAL_ANSWERS", "GT_NATIVE", "GT_TRACE", "GT_WORKER_BATCH_SIZE")
 
 
 @pytest.fixture(autouse=True, scope="session")

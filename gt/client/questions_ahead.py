@@ -106,6 +106,12 @@ class QuestionsAhead:
         self.begins.clear()
         self.prepared = self.later = None
 
+    def pass_over(self, session: Any) -> None:
+        """A question was answered without being sent: the known ones would be asked with ids that it has taken."""
+        if self.known or self.begins:
+            self.clear()
+            self.take_back(session)
+
     def _is_load(self, ins: Encoded) -> bool:
         kind = self.tracer.kinds.get(number_of(ins))
         return kind is not None and kind.row.loads

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -18,6 +18,8 @@ from gt.client.capture_notes import Notes
 from gt.client.incoming import handle
 from gt.client.kinds import Kinds
 from gt.client.link import NOTICE, START, Link, await_answer
+from gt.client.loads import load
+from gt.client.local_answers import LocalAnswers
 from gt.client.native import NATIVE
 from gt.client.overwritten import Overwritten
 from gt.client.questions import have_devices
@@ -28,9 +30,9 @@ from gt.client.reports import ClientReports
 from gt.client.steps_ahead import StepsAhead
 from gt.client.tracer import MARK, Tracer
 from gt.client.user_lines import RING, short_line, warn
-from gt.client.window import FlowWindow, wait_for_bytes, wait_for_room
+from gt.client.window import FlowWindow, wait_for_room
 from gt.config import Config
-from gt.program.code import encoded, number_of
+from gt.program.code import number_of
 from gt.program.foreach import spelled_out
 from gt.spec import Spec
 from gt.transport.events import Watched
@@ -39,7 +41,6 @@ from gt.transport.messages import Ask, Batch, Configure, Mail
 from gt.transport.receiving import Pause, Pauses
 
 LONGEST = 1 << 14  # most instructions of a message
-LARGE = 1 << 20  # bytes of a load from which it is sent at once
 
 
 class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[misc]
@@ -58,6 +59,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         self.limit = 1  # length of `code` at which `due` is called: to wake the link at first, then to send
         self.lock, self.serial = threading.RLock(), 0
         self.kinds = Kinds(self.lock)
+        self.local = LocalAnswers(self.kinds.meaning.get)
         self.tracer = Tracer(self.kinds.numbers.__next__, self.kinds.meaning, self.kinds.lists) if tracing else None
         if self.tracer:
             self.tracer.asked_for, self.tracer.line, self.tracer.early.clock = self.asked_for, self.line, link.clock
@@ -103,8 +105,10 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def flush(self, gets: tuple[Any, ...] = (), wait: bool = True, read: bool = False) -> None:
         """Send the buffered instructions, before a read; wait only if too many are in flight, and not on the receiving
         thread."""
-        if self.asks is not None and not gets and not read:
-            self.asks.take_back(self)
+        if not gets and not read:
+            self.local.release(self)
+            if self.asks is not None:
+                self.asks.take_back(self)
         self.lengths.begin()
         self._flush(gets, True, read or bool(gets))
         if gets or read:
@@ -130,7 +134,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         ones. A trace that has begun is held a while longer, as it may go on; a thread that waits for room issues the rest."""
         full = self.window.waiting is not None
         busy = self.tracer.early.busy(self.window.seconds()) if self.tracer else 0.0
-        pause = self.pauses.look(self.written + len(self.code), busy)
+        pause = self.pauses.look(self.written + self.local.issued + len(self.code), busy)
         if pause is not Pause.NONE:
             if self.asks is not None:
                 self.asks.paused(self)
@@ -142,7 +146,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def buffered(self) -> bool:
         """Whether there are unsent instructions, or steps that were sent ahead and have to be freed if they do not come."""
         later = self.asks is not None and self.asks.later is not None
-        return bool(self.code or later or self.tracer and self.tracer.pieces or self.steps and self.steps.loop)
+        held = self.local.owes or self.tracer and self.tracer.pieces
+        return bool(self.code or later or held or self.steps and self.steps.loop)
 
     def mark(self) -> None:
         """Mark a natural boundary of repeating stretches, such as the end of an optimizer's step."""
@@ -175,6 +180,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             n = len(self.code)
             batch = self.code[:n]
             self.take_from_buffer(n)
+            batch = self.local.before(self, batch, gets)
             if (tracer := self.tracer) is None or (steps := self.steps) is None:
                 self._send(batch, gets, final)
                 return
@@ -216,6 +222,8 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 return
             fresh = kinds.take_fresh() if kinds.fresh else ()
             forget = kinds.forget() if final and kinds.grown else 0
+            if forget:
+                self.local.forget()
             if forget and tracer is not None:
                 tracer.reset()
                 if self.steps is not None:
@@ -262,28 +270,26 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
 
     def _read(self, id: int, spec: Spec) -> Any:
         """The bytes of a value."""
-        reports, question = self.reports, self.checks.ask() if self.checks is not None else None
+        question = self.checks.ask() if self.checks is not None else None
+        if question is None and (known := self.local.answer(self, id)) is not None:
+            return known
+        reports, also = self.reports, question or self.local.requests(self)  # values that are read together with it
         began = reports.clock() if reports is not None else 0.0
-        reply, gets = self.ahead.ask(self, id, spec, () if question is None else question.gets)
         try:
-            if self.workers:
-                self.link.wait(reply, None)
-            if not reply.done:
-                await_answer(self, reply, "this read")
-            if question is not None:
-                await_answer(self, question.reply, "this read")
-            if self.tracer is not None and self.tracer.early.timed is not None:
-                self.tracer.early.answered()
-            if reply.error is not None and self._undo(reply):
-                return self._read(id, spec)
+            reply, gets = self.ahead.ask(self, id, spec, () if also is None else also.gets)
+            try:
+                self._await(reply, () if also is None else also.replies)
+                if reply.error is not None and self._undo(reply):
+                    return self._read(id, spec)
+            finally:
+                self.replies.pop(reply.ticket, None)
         finally:
-            self.replies.pop(reply.ticket, None)
-            if question is not None:
-                question.close()
+            if also is not None:
+                also.close()
             if self.notes:
                 self.tell()
-        if question is not None:
-            question.raise_failed()
+        if also is not None:
+            also.answered()
         if reply.error is not None:
             if not gets and not (self.lost or self.closed):  # sent with its load, perhaps before the line that failed
                 return self._read(id, spec)
@@ -291,6 +297,16 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
         if reports is not None:
             reports.waited(began, spec.nbytes)
         return reply.value
+
+    def _await(self, reply: Reply, others: Sequence[Reply]) -> None:
+        """Wait for the answer to a read, and others with it."""
+        if self.workers:
+            self.link.wait(reply, None)
+        for each in (reply, *others):
+            if not each.done:
+                await_answer(self, each, "this read")
+        if self.tracer is not None and self.tracer.early.timed is not None:
+            self.tracer.early.answered()
 
     def _undo(self, reply: Reply) -> bool:
         """Whether this reply is of a question that was deferred, which is sent again, or of a step that was sent ahead with
@@ -331,32 +347,9 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
             auto = {"": {"mesh": None, "axes": [0], "workers": None}} if self.auto_shard else {}
             self.link.send(Configure({**auto, **signals}))
 
-    # Loading
-
     def load(self, array: np.ndarray, number: int) -> int:
         """Load an array, whose bytes are sent outside the stream, and return its id; `number` is that of the load's kind."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        id, shares = self.next_id(), self.link.shares  # which waits for the first worker: not under the lock
-        wait_for_bytes(self, data.nbytes)
-        began = self.reports.clock() if self.reports is not None else 0.0
-        with self.lock:  # no batch may be sent between placing the bytes and issuing their load
-            if shares:
-                place = self.link.put(data)
-            else:
-                self.uploads[id] = data.tobytes()
-                place = (-1, 0, 0)
-            self.code.extend(((MARK,), encoded(number, (id,), place), (MARK,)))  # a trace cannot repeat a place in memory
-            if self.reports is not None:
-                self.reports.loaded(began, data)
-            if self.asks is not None and self.asks.loaded(self, id, data):
-                return id
-        if len(self.code) >= self.limit or data.nbytes > LARGE:
-            self.due()
-        elif len(self.code) >= self.lengths.step:  # a step begins: the one before it is complete
-            self.full()
-        if data.nbytes > LARGE and self.code:  # workers copy its bytes while Python goes on, and give their memory back
-            self.full(1)
-        return id
+        return load(self, array, number)
 
     # Messages, on the receiving thread
 

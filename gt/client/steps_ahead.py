@@ -231,10 +231,14 @@ class StepsAhead:
         self.ended, self.loop, self.last, self.right, self.key = [], None, None, 0, ()
         return ended
 
+    def pass_over(self) -> None:
+        """A step was answered without being sent: the next one does not follow the last one that was."""
+        self.key, self.samples, self.last = (), [], None
+
     def reset(self) -> None:
         """Forget all loops, when their kinds are forgotten."""
         self.loops.clear()
-        self.key, self.samples, self.last = (), [], None
+        self.pass_over()
 
     def stats(self) -> dict[str, int]:
         return {name: self.counts[name.removeprefix("steps_ahead_")] for name in AHEAD_STATISTICS}

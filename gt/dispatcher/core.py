@@ -246,9 +246,8 @@ class Dispatcher:
         name = join.name
         while name in taken:  # two workers of one name would write over each other's tensors
             name = f"{join.name}-{next(self.labels)}"
-        worker = WorkerState(
-            peer, self.tables.joined, name, join.backend, join.device, join.host, join.pid, join.address, join.remote
-        )
+        logged = self.observers.local is not None  # an instruction log shows all instructions
+        worker = WorkerState.of(peer, self.tables.joined, name, join, small=join.small and not logged)
         self.tables.add(worker)
         self.reports.tell(f"worker {name} joined with index {worker.index}: {join.backend} on {join.device}, {join.host}")
         self.unannounced.append(worker)

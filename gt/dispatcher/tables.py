@@ -22,7 +22,7 @@ from gt.program.wire import TraceDef
 from gt.spec import Interned, Layout, Shard, Spec, interned
 from gt.transport import checks
 from gt.transport.addresses import host_key
-from gt.transport.messages import Came, KindDef, Peer, Reached
+from gt.transport.messages import Came, Join, KindDef, Peer, Reached
 
 PIDS = 256  # processes of workers that are kept after their end
 
@@ -218,14 +218,21 @@ class WorkerState:
     pid: int
     address: str
     remote: str = ""
+    small: bool = False  # clients on its host may answer small questions themselves
     reached: Reached | None = None  # how peers reach it in process groups
     bytes: int = 0  # of the tensors on it
     draining: bool = False  # it leaves soon: no tensor is placed on it
     released: bool = False  # all its tensors are moving to other workers
 
+    @classmethod
+    def of(cls, peer: str, index: int, name: str, join: Join, small: bool) -> WorkerState:
+        """A worker that joins."""
+        remote = join.remote
+        return cls(peer, index, name, join.backend, join.device, join.host, join.pid, join.address, remote, small)
+
     def peer_for_clients(self) -> Peer:
         """The worker's addresses for clients, and its device."""
-        return Peer(self.index, self.name, self.address, self.host, self.device, remote=self.remote)
+        return Peer(self.index, self.name, self.address, self.host, self.device, remote=self.remote, small=self.small)
 
     def peer_for_workers(self) -> Peer:
         """The worker's addresses for its peers."""

@@ -20,7 +20,7 @@ from gt.transport.in_process import Hub, MemoryLink
 from gt.transport.messages import VERSION, Attached, Bye, Drain, Hello, Join, Mail, Run, Start, Welcome
 from gt.worker.core import Worker
 from gt.worker.deferred_runs import DeferredRuns
-from gt.worker.engine.choose import make
+from gt.worker.engine.choose import has_small_kernels, make
 from gt.worker.peer_names import DISPATCHER, worker_peer
 from gt.worker.programs.units import Units
 from gt.worker.segments import Memory
@@ -37,13 +37,15 @@ class _SharedMemory(Memory):
 
 
 class Cluster:
-    """A dispatcher and some workers; `session()` adds a client. All of them read `clock`."""
+    """A dispatcher and some workers; `session()` adds a client. All of them read `clock`. `local`: clients answer small
+    questions themselves if the engine's kernels are theirs, too."""
 
     def __init__(
         self, workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] | None = None, local: bool = False,
     ) -> None:  # fmt: skip
         self.hub, self.dispatcher, self.shares, self.clock = Hub(), Dispatcher(users=users), shares, clock or time.time
+        self.local = local
         self.roles: dict[str, str] = {}  # the roles of peers, as keys would prove them
         self.links: dict[str, MemoryLink] = {}
         self.sessions: list[Session] = []
@@ -87,7 +89,8 @@ class Cluster:
             return [Mail(self._name(m.peer), m.message, m.frames) for m in answers]
 
         self.hub.parties[name] = party
-        join = Join(VERSION, "", name, worker.engine.name, worker.engine.device, "here", 0, f"ipc://{name}")
+        small = self.local and has_small_kernels(worker.engine)
+        join = Join(VERSION, "", name, worker.engine.name, worker.engine.device, "here", 0, f"ipc://{name}", small=small)
         self.hub.post(name, Mail("dispatcher", join))
 
     def _to_dispatcher(self, mail: Mail) -> list[Mail]:
@@ -165,11 +168,11 @@ class Cluster:
 @contextmanager
 def cluster(
     workers: int = 1, engine: str = "numpy", shares: bool = True, users: Users | None = None, user: str = "", memory: int = 0,
-    clock: Callable[[], float] | None = None,
+    clock: Callable[[], float] | None = None, local: bool = False,
 ) -> Iterator[Cluster]:  # fmt: skip
     """`with gt.testing.cluster(2):` every op of this thread runs in it; its invariants are checked at the end. With `users`,
     the thread's client belongs to `user`; `memory` is its quota."""
-    made = Cluster(workers, engine, shares, users, clock)
+    made = Cluster(workers, engine, shares, users, clock, local)
     before = HERE.scope
     HERE.scope = Scope(made.session(user, memory))
     try:

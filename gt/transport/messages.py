@@ -137,7 +137,7 @@ class Bye(Message, frozen=True, tag=10):
 
 
 class Join(Message, frozen=True, tag=11):
-    """A worker's first message; `address` and `remote` are as in Peer, `release` is its version of GT."""
+    """A worker's first message; `address`, `remote` and `small` are as in Peer, `release` is its version of GT."""
 
     version: int
     key: str
@@ -150,6 +150,7 @@ class Join(Message, frozen=True, tag=11):
     remote: str = ""
     release: str = ""
     lane: bytes = b""
+    small: bool = False
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True):

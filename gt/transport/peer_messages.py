@@ -22,7 +22,8 @@ class Reached(msgspec.Struct, frozen=True, array_like=True):
 class Peer(msgspec.Struct, frozen=True, array_like=True):
     """A worker, for other processes: `address` is where its tensors are fetched on the same host, and `remote` from other
     hosts. Workers also know one another's `token`, which distinguishes workers from clients, and the addresses for groups, once
-    the worker has sent them."""
+    the worker has sent them. `small`: it computes ops on small tensors by `gt.small`, so that a client on its host may do it
+    itself."""
 
     index: int
     name: str
@@ -32,6 +33,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
     token: str = ""
     reached: Reached | None = None
     remote: str = ""
+    small: bool = False
 
 
 class Piece(Message, frozen=True, tag=22):

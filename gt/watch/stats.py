@@ -64,8 +64,10 @@ def report(workers: dict[str, dict[str, Any]]) -> Group:
     return Group(table, *did)
 
 
-REPLAY = ("traces_found", "hits", "instructions_saved", "traces", "calls", "units", "unit_calls", "sharded_calls",
-          "numpy_calls", "small_run_ops", "compiling", "compiled", "compiled_executions", "launches_saved")  # fmt: skip
+REPLAY = (
+    "traces_found", "hits", "instructions_saved", "local_answers", "traces", "calls", "units", "unit_calls", "sharded_calls",
+    "numpy_calls", "small_run_ops", "compiling", "compiled", "compiled_executions", "launches_saved",
+)  # fmt: skip
 
 
 def replay_table(workers: dict[str, dict[str, Any]]) -> Table:

@@ -56,6 +56,7 @@ from gt.worker.core import Worker
 from gt.worker.departure import Departure
 from gt.worker.dispatcher_socket import Connect, DispatcherSocket
 from gt.worker.engine import Engine
+from gt.worker.engine.choose import has_small_kernels
 from gt.worker.engine.host_copy import host_share
 from gt.worker.fair_queue import SLICE
 from gt.worker.memory_release import MemoryRelease
@@ -124,7 +125,8 @@ class Shell:
         local, remote = self.clients.listen(self.address, advertise)
         engine = self.core.engine
         host = environment.HOST.value() or host_name()
-        join = Join(VERSION, "", name, engine.name, engine.device, host, os.getpid(), local, remote, __version__)
+        small = has_small_kernels(engine)
+        join = Join(VERSION, "", name, engine.name, engine.device, host, os.getpid(), local, remote, __version__, small=small)
         self._take(self._read(self.dispatcher.join(join, timeout)))
         if self.core.index < 0:
             raise ConnectionFailed(f"the dispatcher at {self.address} refused this worker")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gt.worker.engine import small
+from gt import small
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / n for n in ("compilation.md", "BATCHING_AND_COMPILATION.md", "design/replay.md")]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
+from gt.small import NATIVE
 from gt.testing import cluster
-from gt.worker.engine.small import NATIVE
 from gt.worker.engine.torch import engine as torch_engine
 from gt.worker.engine.torch import numpy_traces
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import gt
+from gt.small import NATIVE
 from gt.testing import cluster
-from gt.worker.engine.small import NATIVE
 
 pytestmark = [
     pytest.mark.skipif(NATIVE is None, reason="the part in C was not built"),

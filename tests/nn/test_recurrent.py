@@ -15,9 +15,9 @@ from gt.client.native import last_id
 from gt.ops.recurrent import states
 from gt.ops.recurrent_steps import GATES
 from gt.ops.table import TABLE, infer
+from gt.small import NATIVE
 from gt.spec import Spec, float32
 from gt.worker.engine.choose import make
-from gt.worker.engine.small import NATIVE
 from gt.worker.engine.torch import recurrent, small_recurrent
 from tests.nn.compare import ENGINES, close, numbers, random_state, to_gt, to_torch
 

@@ -25,7 +25,7 @@ class Loop:
     def __init__(self, wire: Wire, device: str, called_early: float, not_early: float) -> None:
         self.wire, self.called_early, self.not_early = wire, called_early, not_early
         self.session = wire.session
-        self.session.workers = (SimpleNamespace(device=device),)
+        self.session.workers = (SimpleNamespace(device=device, small=False),)
         self.a, self.x = gt.full((4,), 0.5), gt.ones(4)
         self.messages: list[int] = []  # of each step
         gives(wire, np.zeros(4, "f4"))

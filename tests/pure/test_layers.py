@@ -17,6 +17,7 @@ ORDER = [
     ["native_modules"],
     ["ops"],
     ["program"],
+    ["small"],
     ["config"],
     ["backends"],
     ["tensor_ops"],

@@ -41,7 +41,8 @@ PLAIN = {  # whose subject is a plain noun, of which there is one; this list onl
     "this transform has other events at its input than at its output: ask domain and codomain",
     "transforms are a Transform or a list of them",
 }
-INSIDE = ("worker/", "transport/", "dispatcher/", "server/")  # where messages between processes of ours are refused, too
+# Where messages between processes of ours are refused, too, or reasons are given that no user sees.
+INSIDE = ("worker/", "transport/", "dispatcher/", "server/", "small/", "client/local_question.py")
 
 
 class Message(NamedTuple):

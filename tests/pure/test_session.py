@@ -14,9 +14,10 @@ from gt.client import kinds
 from gt.client.batch_lengths import BATCH, MORE, STEP
 from gt.client.default import STARTED, STARTING
 from gt.client.link import await_answer
+from gt.client.loads import LARGE
 from gt.client.replies import Reply
 from gt.client.scope import HERE, Scope
-from gt.client.session import LARGE, Session
+from gt.client.session import Session
 from gt.client.window import WINDOW
 from gt.program.code import FREE
 from gt.transport.messages import Ack, Answer, Ask, Batch, Failed, Mail, Peer, Peers, Upload, Value

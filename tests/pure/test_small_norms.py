@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from gt.worker.engine.small import NATIVE
+from gt.small import NATIVE
 from gt.worker.engine.torch import aten, layers, small_norms
 
 pytestmark = pytest.mark.skipif(NATIVE is None, reason="the part in C was not built")

@@ -14,9 +14,9 @@ from programs import calls, programs
 
 from gt.ops import Kind, infer, row
 from gt.program import Hole, Instruction, Program, run, with_frees
+from gt.small import NATIVE
+from gt.small.steps import ALL, EXACT, OWN
 from gt.spec import DType, Spec, bfloat16, bool_, float32, float64, int64
-from gt.worker.engine.small import NATIVE
-from gt.worker.engine.small.steps import ALL, EXACT, OWN
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.engine.torch.engine import TorchEngine
 from gt.worker.programs.codegen import KernelTable, operands_in_order, outlive, straight_line
@@ -25,7 +25,7 @@ from gt.worker.programs.passes.small_runs import small_runs
 pytestmark = pytest.mark.skipif(NATIVE is None, reason="the part in C was not built")
 ENGINE = TorchEngine("cpu")
 RUNS: Any = ENGINE.small_runs
-UNARY = ("neg", "abs", "square", "relu", "exp", "tanh", "sigmoid", "reciprocal")
+UNARY = ("neg", "abs", "square", "relu", "exp", "tanh", "sigmoid", "reciprocal", "sqrt")
 BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 CHOOSE = ("maximum", "minimum", "relu", "min_at", "max_at")  # of 0.0 and -0.0 PyTorch takes one by the place of the element
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -97,6 +97,10 @@ def small_programs(draw: Any) -> tuple[Program, int]:
             made.op("reshape", a, shape=(made.specs[a].numel,))
             made.op("expand", a, shape=(2, *made.specs[a].shape))
             made.op("reshape", 4, shape=(1, 5))
+            shape = made.specs[a].shape
+            places = [draw(st.integers(0, n - 1)) for n in shape]
+            take = tuple([draw(st.sampled_from([(-1, 1), (n - at, 1), (1, 2), (at + 1, -1)])) for n, at in zip(shape, places)])
+            made.op("slice", a, ints=tuple(places), take=take)
         elif name == "product":
             made.op("matmul", a, b)
             made.op("linear", a, b)
@@ -287,6 +291,7 @@ def test_own_kernels_are_as_near_to_the_exact_result_as_pytorchs(name: str) -> N
         "matmul": ((g, Spec((19, 7))), {}, (x, w.t())),
         "linear": ((g, Spec((7, 19)), Spec((7,))), {}, (x, w, w[:, 0])),
         "linear_weight_grad": ((g, g), {}, (x, y)),
+        "sqrt": ((g,), {}, (x.abs(),)),
         "softplus": ((g, float, float), {}, (x, 1.5, 4.0)),
         "softplus_grad": ((g, g, float, float), {}, (y, x, 1.5, 4.0)),
         "softmax": ((g,), {"axis": 1}, (x,)),

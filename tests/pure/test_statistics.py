@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from gt.client.early import EARLY_STATISTICS
+from gt.client.local_answers import LOCAL_STATISTICS
 from gt.client.steps_ahead import AHEAD_STATISTICS
 from gt.dispatcher import clients
 from gt.watch.statistics import CLIENTS, DISPATCHER, HOST_COPIES, IN_FLIGHT, REPLAY, SHARES, STATISTICS, TRACES, WORKER
 
 ROOT = Path(__file__).parents[2] / "gt"
-DERIVED = {*EARLY_STATISTICS, *AHEAD_STATISTICS}  # by a comprehension
+DERIVED = {*EARLY_STATISTICS, *AHEAD_STATISTICS, *LOCAL_STATISTICS}  # by a comprehension
 STREAMS = "worker/engine/torch/client_streams.py stats"  # of a client
 # Described statistics, names that no dict spells out, and the functions that give them.
 GIVEN_BY: list[tuple[dict[str, str], set[str], tuple[str, ...]]] = [

@@ -21,7 +21,7 @@ OUTS = {  # files that name the specs of results
 # NumPy's and Kubernetes' own `kind`, and a field of a CUDA structure
 OTHERS_KINDS = {"persistent/sampling.py", "persistent/gpu/persistent.py", "nn/utils/rnn.py", "clusters/kubernetes.py"}
 FOUND_KINDS = ("infer(", "_Shape", "known.get(", "self.known.get(", "self._form(")
-FOUND_PLACES = ("self.link.put(", "memory.lend(", "(-1, 0, 0)")
+FOUND_PLACES = ("self.link.put(", "session.link.put(", "memory.lend(", "(-1, 0, 0)", "(0, 0, 0)")
 
 
 def namings(tree: ast.AST) -> Iterator[tuple[str, str]]:

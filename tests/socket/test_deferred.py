@@ -7,7 +7,7 @@ import json
 import signal
 
 import pytest
-from early import raises_when_its_worker_dies, with_and_without
+from early import SENT, raises_when_its_worker_dies, with_and_without
 from processes import Processes
 
 from gt.transport import shm
@@ -54,7 +54,7 @@ print(json.dumps(found)); print(json.dumps([counts, next(iter(stats["workers"].v
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 def test_the_same_numbers_as_without(processes: Processes, backend: str) -> None:
-    (deferred, (counts, runs)), (plain, (none, _)) = with_and_without(processes, SCRIPT + NUMBERS, backend)
+    (deferred, (counts, runs)), (plain, (none, _)) = with_and_without(processes, SCRIPT + NUMBERS, backend, **SENT)
     assert deferred == plain and counts["deferred"] == runs > 30 and not none
 
 
@@ -62,7 +62,7 @@ def test_two_clients_beside_a_busy_one(processes: Processes) -> None:
     where = processes.pool(1, "pytorch")
     busy = "a = gt.full((256, 256), 0.5)\nprint('begun', flush=True)\nwhile True: a = (a @ a).tanh()"
     processes.script(SCRIPT + busy, where).wait_for("begun")
-    scripts = [processes.script(SCRIPT + NUMBERS, where) for _ in range(2)]
+    scripts = [processes.script(SCRIPT + NUMBERS, where, **SENT) for _ in range(2)]
     found = []
     for script in scripts:
         assert script.ended(240) == 0, script.err[-3000:]
@@ -112,7 +112,7 @@ try:
 except OSError: pass  # the worker has ended the lane
 print(json.dumps([found, asked(60, [], 0)]))
 """
-    other = processes.script(SCRIPT + NUMBERS, where)
+    other = processes.script(SCRIPT + NUMBERS, where, **SENT)
     script = processes.script(SCRIPT + bad, where)
     for each in script, other:
         assert each.ended() == 0, each.err[-3000:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from early import raises_when_its_worker_dies, with_and_without
+from early import SENT, raises_when_its_worker_dies, with_and_without
 from processes import Processes
 
 pytestmark = pytest.mark.default("GT_TRACE", "GT_AUTO_COMPILE", "GT_WORKER_BATCH_SIZE")
@@ -56,7 +56,7 @@ print(json.dumps(found)); print(json.dumps(sent))
 
 @pytest.mark.parametrize("backend", ["numpy", "pytorch"])
 def test_the_same_numbers_and_all_freed_where_the_loop_ends(processes: Processes, backend: str) -> None:
-    (ahead, counts), (plain, none) = with_and_without(processes, SCRIPT + NUMBERS, backend)
+    (ahead, counts), (plain, none) = with_and_without(processes, SCRIPT + NUMBERS, backend, **SENT)
     assert ahead == plain and counts["right"] > 300 and not none
 
 

@@ -57,7 +57,7 @@ class Question:
         self.checks, self.asked, self.value = checks, asked, value
         self.reply: Reply = checks.session.reply()
         self.reply.wanted = (value.id, spec_out(value.spec))
-        self.gets = ((self.reply.ticket, *self.reply.wanted),)
+        self.gets, self.replies = ((self.reply.ticket, *self.reply.wanted),), [self.reply]
 
     def close(self) -> None:
         """The read is complete, or was interrupted, which leaves the conditions for the next read."""
@@ -65,7 +65,7 @@ class Question:
         if not self.reply.done:
             self.checks.pending = {**self.asked, **self.checks.pending}
 
-    def raise_failed(self) -> None:
+    def answered(self) -> None:
         """Raise the first message whose condition is false. A condition that could not be computed is skipped: its tensor
         failed too, and raises the reason when it is read."""
         self.checks.answered += len(self.asked)

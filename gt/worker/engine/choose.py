@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 
-from gt import backends
+from gt import backends, environment
 from gt.backends.rows import named
 from gt.worker.engine import Engine
 from gt.worker.engine.custom import CustomEngine
@@ -36,6 +36,11 @@ def _made(name: str) -> Engine:
         return CustomEngine(name, registry.custom_class(name))
     made: Engine = named(engine)(name)
     return made
+
+
+def has_small_kernels(engine: Engine) -> bool:
+    """Whether all its kernels for small tensors are those of `gt.small`, or give the same bits."""
+    return engine.name == "pytorch" and engine.small_runs is not None and not environment.AUTO_COMPILE.value()
 
 
 def make(name: str | None = None, fallbacks: tuple[str, ...] = ()) -> Engine:

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "clones.h"
+#include "../../small/clones.h"
 #if X86
 #include <immintrin.h>
 #endif

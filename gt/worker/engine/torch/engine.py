@@ -19,9 +19,9 @@ from gt.lazy_import import LazyImport
 from gt.ops import Kind
 from gt.ops.rules import promote
 from gt.program import Instruction
+from gt.small import NATIVE
 from gt.spec import Spec, bfloat16
 from gt.worker.engine import OWN as OURS
-from gt.worker.engine.small import NATIVE
 from gt.worker.engine.torch.client_streams import ClientStreams
 from gt.worker.engine.torch.cuda_graph import Graph
 from gt.worker.engine.torch.dtypes import TORCH

@@ -1,10 +1,10 @@
-"""Batch norms of few elements in training on the CPU, by `gt.worker.engine.small` in C. Operands are contiguous float32."""
+"""Batch norms of few elements in training on the CPU, by `gt.small` in C. Operands are contiguous float32."""
 
 from __future__ import annotations
 
 import torch
 
-from gt.worker.engine.small import NATIVE
+from gt.small import NATIVE
 
 Array = torch.Tensor
 MOST = 1 << 16  # elements: PyTorch's kernels take larger ones by several threads

@@ -1,4 +1,4 @@
-"""Recurrent layers of few units on the CPU, by `gt.worker.engine.small` in C: libraries take longer to prepare each of their
+"""Recurrent layers of few units on the CPU, by `gt.small` in C: libraries take longer to prepare each of their
 steps than the step takes. Both passes of a layer use it or neither, as it saves other values for the gradient."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gt.ops.recurrent_steps import GATES, Layer, layers_of
-from gt.worker.engine.small import NATIVE
+from gt.small import NATIVE
 
 Array = torch.Tensor
 MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # numbers in PyTorch's enumeration of modes

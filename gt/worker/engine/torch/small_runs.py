@@ -1,19 +1,20 @@
-"""Runs of small instructions over PyTorch's CPU tensors (`gt.worker.engine.small`)."""
+"""Runs of small instructions over PyTorch's CPU tensors (`gt.small`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 
 from gt.ops import Kind
 from gt.program import Hole, Instruction
+from gt.small import NATIVE
+from gt.small.fits import is_own, is_step
+from gt.small.plan import RunBuilder, Unfit, View
+from gt.small.steps import emit
 from gt.spec import Spec
-from gt.worker.engine.small import NATIVE
-from gt.worker.engine.small.plan import RunBuilder, Unfit, View
-from gt.worker.engine.small.steps import ALL, OWN, emit
 from gt.worker.engine.torch.dtypes import TORCH
 from gt.worker.programs.codegen import operands_in_order, outlive
 
@@ -31,7 +32,7 @@ class SmallRuns:
 
     def is_step(self, ins: Instruction) -> bool:
         """Whether an instruction can be part of a run."""
-        return ins.op.name in ALL and _fits(ins.kind, tuple([None if type(n) is Hole else n for n in ins.numbers]))
+        return is_step(ins)
 
     def begin(self) -> Callable[[Instruction], bool]:
         """Begin a run: the function adds an instruction to it, if it can, and returns whether it did. After the first that it
@@ -59,7 +60,7 @@ class SmallRuns:
 
     def is_own(self, kind: Kind) -> bool:
         """Whether a kind runs by steps outside of runs, too."""
-        return kind.row.name in OWN and _fits(kind, (None,) * (len(kind.ins) - len(kind.tensor_operands)))
+        return is_own(kind)
 
     def kernel(self, kind: Kind) -> Callable[..., Any] | None:
         """The kernel of such a kind."""
@@ -71,26 +72,6 @@ class SmallRuns:
             return None  # a run takes tensors first
         operands = tuple([1 + i if 1 + i in values else Hole(i) for i in range(len(kind.ins))])
         return _run((Instruction(0, kind, tuple(results), operands),), values, holes, results)
-
-
-@lru_cache(1 << 12)
-def _fits(kind: Kind, numbers: tuple[Any, ...]) -> bool:
-    """Whether this kind with these numbers (None for holes) has steps."""
-    given, builder = iter(numbers), RunBuilder()
-    operands: list[Any] = []
-    views: dict[int, View] = {}
-    for i, spec in enumerate(kind.ins):
-        if type(spec) is Spec:
-            operands.append(-i - 1)
-            views[-i - 1] = builder.input(spec)
-        else:
-            number = next(given)
-            operands.append(Hole(i) if number is None else number)
-    try:
-        emit(builder, Instruction(0, kind, tuple(range(len(kind.outs))), tuple(operands)), views, {})
-    except Unfit:
-        return False
-    return True
 
 
 def _run(parts: tuple[Instruction, ...], values: list[int], holes: list[int], results: list[int]) -> Callable[..., Any]:

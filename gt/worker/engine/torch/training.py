@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gt.worker.engine.small import NATIVE
+from gt.small import NATIVE
 from gt.worker.engine.torch import aten
 
 Array = torch.Tensor

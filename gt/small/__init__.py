@@ -8,4 +8,4 @@ from typing import Any
 
 from gt.native_modules import native
 
-NATIVE: Any = native("gt.worker.engine.small._small_run")
+NATIVE: Any = native("gt.small._small_run")

@@ -9,9 +9,9 @@ from typing import Any
 from gt.ops import Kind
 from gt.ops.movement import contiguous_strides
 from gt.program import Hole, Instruction
+from gt.small import NATIVE
+from gt.small.plan import MOST, RunBuilder, Unfit, View
 from gt.spec import Spec, bool_, float32, int64
-from gt.worker.engine.small import NATIVE
-from gt.worker.engine.small.plan import MOST, RunBuilder, Unfit, View
 
 Steps = Callable[..., Sequence[View]]
 DEEPEST = 0 if NATIVE is None else NATIVE.DEEPEST  # most terms of a product's sums
@@ -248,6 +248,23 @@ def _permute(b: RunBuilder, kind: Kind, a: View) -> Sequence[View]:
     return (a._replace(shape=kind.outs[0].shape, strides=tuple([a.strides[i] for i in axes])),)
 
 
+def _slice(b: RunBuilder, kind: Kind, a: View, *starts: View) -> Sequence[View]:
+    """From numbers that do not change: a view of each axis from one place on, or of one place, whose axis is left out."""
+    take, at = kind.settings["take"], 0
+    _want(len(take) == len(starts) == len(a.shape))
+    shape, strides = [], []
+    for start, (size, step), n, stride in zip(starts, take, a.shape, a.strides):
+        number = b.slots[start.slot].number
+        _want(number is not None and number == int(number))
+        first, last = int(number or 0), int(number or 0) + (size - 1) * step * (size > 0)
+        _want(size != 0 and 0 <= first < n and 0 <= last < n)
+        at += first * stride
+        if size > 0:
+            shape.append(size)
+            strides.append(step * stride)
+    return (b.part(a, at)._replace(shape=tuple(shape), strides=tuple(strides)),)
+
+
 def _expanded(a: View, shape: tuple[int, ...]) -> View:
     lead = len(shape) - len(a.shape)
     _want(lead >= 0 and all(n in (1, m) for n, m in zip(a.shape, shape[lead:])))
@@ -275,7 +292,7 @@ EXACT: dict[str, Steps] = {
     "add": _elementwise("sums"), "sub": _elementwise("differences"), "mul": _elementwise("products"),
     "div": _elementwise("quotients"), "maximum": _elementwise("larger"), "minimum": _elementwise("smaller"),
     "neg": _elementwise("negate"), "abs": _elementwise("absolute"), "square": _elementwise("square"),
-    "sqrt": _elementwise("square_root"), "reciprocal": _elementwise("inverse"), "relu": _elementwise("positive_part"),
+    "reciprocal": _elementwise("inverse"), "relu": _elementwise("positive_part"),
     "relu_grad": _elementwise("positive_gradients"),
     "eq": _elementwise("equal", bool_), "ne": _elementwise("unequal", bool_), "lt": _elementwise("less", bool_),
     "le": _elementwise("at_most", bool_), "gt": _elementwise("greater", bool_), "ge": _elementwise("at_least", bool_),
@@ -288,9 +305,10 @@ EXACT: dict[str, Steps] = {
     "embedding": _pick, "index_select": _pick, "index_add": _add_rows,
     "gather": _along_rows("gathered", False), "gather_grad": _along_rows("scattered", True), "cat": _cat, "roll": _roll,
 }  # fmt: skip
-VIEWS: dict[str, Steps] = {"reshape": _reshape, "permute": _permute, "expand": _expand, "spread": _spread}
+VIEWS: dict[str, Steps] = {"slice": _slice, "reshape": _reshape, "permute": _permute, "expand": _expand, "spread": _spread}
 # Rows whose steps may round otherwise: they run by these everywhere, so that a program gives the bits of its ops one by one.
 OWN: dict[str, Steps] = {
+    "sqrt": _elementwise("square_root"),  # MKL's, which PyTorch takes on x86-64, is off by one in the last place now and then
     "exp": _elementwise("exponentials"), "tanh": _elementwise("tangents"), "sigmoid": _elementwise("sigmoids"),
     "tanh_grad": _elementwise("tangent_gradients"), "sigmoid_grad": _elementwise("sigmoid_gradients"),
     "softplus": _softplus, "softplus_grad": _softplus_grad,
@@ -310,7 +328,7 @@ def emit(b: RunBuilder, ins: Instruction, views: dict[int, View], numbers: dict[
     operands = []
     for i, (operand, spec) in enumerate(zip(ins.operands, ins.kind.ins)):
         if type(spec) is Spec:
-            if not spec.numel or spec.numel > MOST and (i or make is not _pick):
+            if not spec.numel or spec.numel > MOST and (i or make not in (_pick, _slice)):
                 raise Unfit("an empty or a large tensor")
             operands.append(views[operand])
         elif spec is bool:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gt.ops.movement import contiguous_strides
+from gt.small import NATIVE
 from gt.spec import DType, Spec, bool_, float32, int64
-from gt.worker.engine.small import NATIVE
 
 AXES = 4  # of loops in C
 ALIGN = 64  # bytes
@@ -42,11 +42,14 @@ class View(NamedTuple):
 
 @dataclass
 class Slot:
-    """Memory of a run: an input, a number, or `nbytes` for a value, which is a result where it outlives the run."""
+    """Memory of a run: an input, a number, or `nbytes` for a value, which is a result where it outlives the run; or a place in
+    another slot, `offset` bytes behind the beginning of `base`."""
 
     number: float | None = None
     hole: bool = False
     nbytes: int = 0
+    base: int = -1
+    offset: int = 0
     spec: Spec | None = None  # of an input, or a result
     first: int = -1  # step that uses it
     last: int = -1
@@ -92,10 +95,18 @@ class RunBuilder:
         at = self._slot(Slot(nbytes=spec.nbytes))
         return View(at, spec.shape, contiguous_strides(spec.shape), spec.dtype)
 
+    def part(self, view: View, offset: int) -> View:
+        """The view that begins so many elements behind the beginning of this one."""
+        if not offset:
+            return view
+        slot = self.slots[view.slot]
+        base, before = (view.slot, 0) if slot.base < 0 else (slot.base, slot.offset)
+        return view._replace(slot=self._slot(Slot(base=base, offset=before + offset * view.dtype.size)))
+
     def emit(self, op: str, out: View, operands: Iterable[View], sizes: Iterable[int], second: View | None = None) -> None:
         used = tuple([view.slot for view in operands])
         at, behind = len(self.steps), -1 if second is None else second.slot
-        for slot in (out.slot, behind, *used):
+        for slot in (out.slot, behind, *used, *[self.slots[i].base for i in used]):
             if slot >= 0:
                 self.slots[slot].first = at if self.slots[slot].first < 0 else self.slots[slot].first
                 self.slots[slot].last = at
@@ -135,11 +146,12 @@ class RunBuilder:
         return view.slot
 
     def plan(self, results: Sequence[int], like: tuple[Any, ...]) -> Any:
-        """The plan in C; `like` are tensors of the results' specs."""
+        """The plan in C; `like` are tensors of the results' specs, or their numbers of bytes."""
         assert NATIVE is not None
         constant = [i for i, s in enumerate(self.slots) if s.number is not None]
         inner = [i for i, s in enumerate(self.slots) if s.nbytes and s.spec is None]
-        order = [*self.inputs, *results, *constant, *self.holes, *inner]
+        parts = [i for i, s in enumerate(self.slots) if s.base >= 0]
+        order = [*self.inputs, *results, *constant, *self.holes, *inner, *parts]
         position = {slot: n for n, slot in enumerate(order)} | {-1: -1}
         words = array("q")
         for step in self.steps:
@@ -151,7 +163,8 @@ class RunBuilder:
         offsets, size = self._memory(inner)
         numbers = array("f", [0.0 if (n := self.slots[i].number) is None else n for i in (*constant, *self.holes)])
         given = array("q", [spec.nbytes for i in self.inputs if (spec := self.slots[i].spec) is not None])
-        return NATIVE.plan(words, given, array("q", offsets), numbers, like, len(self.holes), size)
+        shifts = array("q", [n for i in parts for n in (position[self.slots[i].base], self.slots[i].offset)])
+        return NATIVE.plan(words, given, array("q", offsets), shifts, numbers, like, len(self.holes), size)
 
     def _memory(self, inner: list[int]) -> tuple[list[int], int]:
         """The offset of each value that only the run uses, and the bytes of all: values that are not alive together may share

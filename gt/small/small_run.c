@@ -1,11 +1,11 @@
 /* Runs of instructions on small float32 tensors in one call: their kernels take less time than PyTorch takes to start them.
-   gt/worker/engine/small plans them: which step follows which, over which slots, with which sizes and strides. It checks these
+   gt/small plans them: which step follows which, over which slots, with which sizes and strides. It checks these
    against the tensors' specs; indices in tensors are checked here. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <float.h>
 
-#include "../clones.h"
+#include "clones.h"
 #include "pointwise.h"
 #include "rows.h"
 #include "products.h"
@@ -22,12 +22,13 @@ typedef struct {
     int of_a, of_b, of_out; /* bytes of an element */
 } Op;
 
-/* Slots are inputs, results, numbers, then values that only this run uses, at `offsets` in its memory. */
+/* Slots are inputs, results, numbers, values that only this run uses, at `offsets` in its memory, then parts of other slots: for
+   each of these, `shifts` has that slot and a distance in bytes. */
 typedef struct {
-    Py_ssize_t inputs, results, holes, numbers, inner, steps;
+    Py_ssize_t inputs, results, holes, numbers, inner, parts, steps;
     PyObject *like; /* a tensor like each result */
     float *number;
-    int64_t *bytes, *offsets, *words; /* bytes: of each input */
+    int64_t *bytes, *offsets, *shifts, *words; /* bytes: of each input */
     char **slots;
 } Plan;
 
@@ -136,6 +137,7 @@ static void freed(PyObject *capsule) {
     PyMem_Free(plan->number);
     PyMem_Free(plan->bytes);
     PyMem_Free(plan->offsets);
+    PyMem_Free(plan->shifts);
     PyMem_Free(plan->words);
     PyMem_Free(plan->slots);
     PyMem_Free(plan);
@@ -157,14 +159,14 @@ static void *copied(const Py_buffer *buffer) {
     return made ? memcpy(made, buffer->buf, (size_t)buffer->len) : PyErr_NoMemory();
 }
 
-/* plan(words, bytes, offsets, numbers, like, holes, size): arrays of int64, and of float32 for numbers; a tensor like each result;
-   how many holes; bytes of memory, a multiple of 64. Holes are the last numbers. */
+/* plan(words, bytes, offsets, shifts, numbers, like, holes, size): arrays of int64, and of float32 for numbers; a tensor like each result, or
+   its number of bytes; how many holes; bytes of memory, a multiple of 64. Holes are the last numbers. */
 static PyObject *make_plan(PyObject *module, PyObject *args) {
-    Py_buffer words, bytes, offsets, numbers;
+    Py_buffer words, bytes, offsets, shifts, numbers;
     PyObject *like;
     Py_ssize_t holes;
     long long size;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*O!nL", &words, &bytes, &offsets, &numbers, &PyTuple_Type, &like, &holes, &size))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*O!nL", &words, &bytes, &offsets, &shifts, &numbers, &PyTuple_Type, &like, &holes, &size))
         return NULL;
     Plan *plan = PyMem_Calloc(1, sizeof(Plan));
     PyObject *made = plan ? PyCapsule_New(plan, NULL, freed) : PyErr_NoMemory();
@@ -172,17 +174,21 @@ static PyObject *make_plan(PyObject *module, PyObject *args) {
         plan->like = Py_NewRef(like);
         plan->inputs = bytes.len / 8, plan->holes = holes, plan->results = PyTuple_GET_SIZE(like);
         plan->numbers = numbers.len / 4, plan->inner = offsets.len / 8, plan->steps = words.len / 8 / WORDS;
+        plan->parts = shifts.len / 16;
         plan->number = copied(&numbers);
         plan->bytes = copied(&bytes);
         plan->offsets = copied(&offsets);
+        plan->shifts = copied(&shifts);
         plan->words = copied(&words);
-        plan->slots = PyMem_Malloc((size_t)(plan->inputs + plan->results + plan->numbers + plan->inner + 1) * sizeof(char *));
+        Py_ssize_t slots = plan->inputs + plan->results + plan->numbers + plan->inner + plan->parts;
+        plan->slots = PyMem_Malloc((size_t)(slots + 1) * sizeof(char *));
         if (!plan->slots) PyErr_NoMemory();
         if (PyErr_Occurred() || !reserve(size)) Py_CLEAR(made);
     }
     PyBuffer_Release(&bytes);
     PyBuffer_Release(&words);
     PyBuffer_Release(&offsets);
+    PyBuffer_Release(&shifts);
     PyBuffer_Release(&numbers);
     return made;
 }
@@ -194,8 +200,8 @@ static int is_true(PyObject *tensor, PyObject *name) {
 }
 
 static int has_bytes(PyObject *tensor, int64_t want) {
-    PyObject *found = PyObject_GetAttr(tensor, nbytes);
-    int64_t count = found ? PyLong_AsLongLong(found) : -1;
+    PyObject *found = PyBytes_Check(tensor) ? NULL : PyObject_GetAttr(tensor, nbytes);
+    int64_t count = PyBytes_Check(tensor) ? PyBytes_GET_SIZE(tensor) : found ? PyLong_AsLongLong(found) : -1;
     Py_XDECREF(found);
     if (count == want) return 1;
     if (!PyErr_Occurred())
@@ -203,8 +209,9 @@ static int has_bytes(PyObject *tensor, int64_t want) {
     return 0;
 }
 
-/* The address of a contiguous tensor's elements. */
+/* The address of a contiguous tensor's elements, or of those in a bytes object. */
 static char *start_of(PyObject *tensor) {
+    if (PyBytes_Check(tensor)) return PyBytes_AS_STRING(tensor);
     PyObject *number = PyObject_CallMethodNoArgs(tensor, data_ptr);
     char *found = number ? PyLong_AsVoidPtr(number) : NULL;
     Py_XDECREF(number);
@@ -214,6 +221,7 @@ static char *start_of(PyObject *tensor) {
 
 /* The address of a tensor's elements; `kept` is the tensor, or its contiguous copy. */
 static char *address(PyObject *tensor, PyObject **kept) {
+    if (PyBytes_Check(tensor)) return start_of(*kept = Py_NewRef(tensor));
     int plain = is_true(tensor, is_contiguous), negative = plain < 0 ? -1 : is_true(tensor, is_neg);
     if (negative < 0) return NULL;
     PyObject *own = Py_NewRef(tensor);
@@ -226,12 +234,18 @@ static char *address(PyObject *tensor, PyObject **kept) {
     return start_of(own);
 }
 
+/* A tensor like another, or a bytes object of so many bytes. */
+static PyObject *made_like(PyObject *like) {
+    if (!PyLong_Check(like)) return PyObject_CallOneArg(empty_like, like);
+    return PyBytes_FromStringAndSize(NULL, PyLong_AsSsize_t(like));
+}
+
 static int filled(Plan *plan, PyObject *const *operands, PyObject **kept) {
     Py_ssize_t at = 0;
     for (Py_ssize_t i = 0; i < plan->inputs; i++, at++)
         if (!has_bytes(operands[i], plan->bytes[i]) || !(plan->slots[at] = address(operands[i], kept + at))) return 0;
     for (Py_ssize_t i = 0; i < plan->results; i++, at++) {
-        kept[at] = PyObject_CallOneArg(empty_like, PyTuple_GET_ITEM(plan->like, i));
+        kept[at] = made_like(PyTuple_GET_ITEM(plan->like, i));
         if (!kept[at] || !(plan->slots[at] = start_of(kept[at]))) return 0;
     }
     for (Py_ssize_t i = 0; i < plan->holes; i++) {
@@ -243,6 +257,7 @@ static int filled(Plan *plan, PyObject *const *operands, PyObject **kept) {
     }
     for (Py_ssize_t i = 0; i < plan->numbers; i++, at++) plan->slots[at] = (char *)(plan->number + i);
     for (Py_ssize_t i = 0; i < plan->inner; i++, at++) plan->slots[at] = memory + plan->offsets[i];
+    for (Py_ssize_t i = 0; i < plan->parts; i++, at++) plan->slots[at] = plan->slots[plan->shifts[2 * i]] + plan->shifts[2 * i + 1];
     return 1;
 }
 
