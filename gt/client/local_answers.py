@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from gt import environment
+from gt.client.held_back import HeldBack
 from gt.client.local_question import LONGEST, LocalQuestion
 from gt.client.replies import Reply
 from gt.ops.table import spec_out
-from gt.program.code import Encoded, first_result, freed, freed_id, frees_of, is_free, number_of, ops, with_place
+from gt.program.code import Encoded, freed, is_free, number_of
 from gt.program.stretch import flat
 from gt.small import NATIVE
 from gt.small.plan import Unfit
@@ -32,22 +33,12 @@ HELD = 64  # questions held back; the ones still needed then are sent
 BYTES = 32 << 20  # most bytes of values
 SMALL = 1 << 16  # most bytes of a load that is kept here
 LOADS = 64  # loads that are kept here after an answer, until the next one
-FEWEST = 2  # numbers of an instruction that is no mark
 PAYS = 2  # answers for which inputs are worth asking for
 LONGEST_REST = 256  # most times that a question's inputs are not asked for after they did not pay
 
 LOCAL_STATISTICS = (
     "local_answers", "local_questions_sent", "local_questions_dropped", "local_values_asked",
 )  # fmt: skip
-
-
-class HeldQuestion:
-    """Instructions held back: the results of their ops and loads, the inputs of their ops, and the ids that they free."""
-
-    __slots__ = ("code", "made", "inputs", "ended")
-
-    def __init__(self, code: list[Encoded], made: Sequence[Any], inputs: Sequence[Any], ended: Sequence[Any]) -> None:
-        self.code, self.made, self.inputs, self.ended = code, made, inputs, ended
 
 
 class Wanted:
@@ -84,14 +75,11 @@ class LocalAnswers:
         self.allowed = False
         self.values: dict[int, bytes] = {}  # by id
         self.nbytes = 0  # of them, as they came
-        self.loads: dict[int, bytes] = {}  # of loads whose bytes have no place yet
         self.hot = 0  # loads to keep here until the next answer
-        self.held: list[HeldQuestion] = []
-        self.made: set[Any] = set()  # results in `held`
-        self.owes = False  # whether `held` frees memory of workers
+        self.counts: Counter[str] = Counter()
+        self.held = HeldBack(self.counts)
         self.issued = 0  # instructions of the questions answered here
         self.wanted: list[tuple[int, Any]] = []  # ids and specs to ask for with the next read
-        self.counts: Counter[str] = Counter()
 
     def may(self, session: Any) -> bool:
         """Whether the one worker of the session computes small kernels as this process does."""
@@ -121,25 +109,26 @@ class LocalAnswers:
             if question is None:
                 if key in self.known or (question := self._learned(key, code, id)) is None:
                     return None
-                self._want(question, code, id)
+                self._want(question, flat(code), id)
                 return None
-            bound = question.bind(code, id)
+            known = flat(code)
+            bound = question.bind(known, id)
             if bound is None:
                 return None
-            results, inputs, numbers = bound
-            given = [value for input in inputs if (value := self.values.get(input)) is not None]
-            if len(given) < len(inputs):
-                self._want(question, code, id)
+            given = list(map(self.values.get, bound[1]))
+            if None in given:
+                self._want(question, known, id)
                 return None
-            made = question.answer(code, numbers, given)
+            made = question.answer(code, known, given)
             if made is None:
                 return None
             made = (made,) if type(made) is bytes else made
-            self._answered(session, question, code, results, inputs, made)
-            value = made[question.live.index(question.read)]
-        if len(self.held) >= HELD:
-            self._shorten(session)
-        return value
+            self._keep(zip(question.outputs(bound[0]), made))
+            self._answered(session, question, code, known, bound[1])
+        if len(self.held.questions) >= HELD:
+            self.release(session)
+            session.full(1)
+        return made[question.answered]
 
     def _learned(self, key: tuple[Any, ...], code: list[Encoded], id: int) -> LocalQuestion | None:
         """A question that has come often enough, and can be answered here."""
@@ -156,19 +145,13 @@ class LocalAnswers:
         return self.known[key]
 
     def _answered(
-        self, session: Any, question: LocalQuestion, code: list[Encoded], results: Sequence[Any], inputs: Sequence[Any],
-        made: Sequence[bytes],
-    ) -> None:  # fmt: skip
+        self, session: Any, question: LocalQuestion, code: list[Encoded], known: list[Any], inputs: Sequence[Any]
+    ) -> None:
         """The instructions of a question are taken from the buffer, and held back."""
-        outputs = question.outputs(results)
-        self._keep(zip(outputs, made))
-        ended = list(map(freed_id, question.frees(code)))
-        created = (*results, *question.ids(code))
-        self.made.update(created)
-        for id in ended:
+        outer = question.outer(known)
+        for id in outer:
             self.values.pop(id, None)
-            self.owes = self.owes or id not in self.made
-        self.held.append(HeldQuestion(code, created, inputs, ended))
+        self.held.add(code, question.loads(known), question.left(known), inputs, outer)
         self.hot, self.issued = LOADS, self.issued + len(code)
         question.gain += 1
         self.counts["answers"] += 1
@@ -178,10 +161,8 @@ class LocalAnswers:
             session.steps.pass_over()
         if session.asks is not None:
             session.asks.pass_over(session)
-        if self.owes:
-            session.link.wake()
-        else:
-            session.link.let_sleep()
+        if self.held.frees:
+            session.link.wake()  # (else it may look once in vain: to call that off takes longer)
 
     # Values
 
@@ -195,13 +176,13 @@ class LocalAnswers:
                 self.values.clear()
                 self.nbytes = 0
 
-    def _want(self, question: LocalQuestion, code: list[Encoded], id: int) -> None:
+    def _want(self, question: LocalQuestion, known: list[Any], id: int) -> None:
         """Values of inputs are not known: ask for them and for the results with the next read, unless that did not pay the last
         time. A load's bytes will be there the next time."""
-        bound = question.bind(code, id)
+        bound = question.bind(known, id)
         if bound is None:
             return
-        own = set(question.ids(code))
+        own = question.loads(known)
         missing = [(at, spec) for at, spec in zip(bound[1], question.inputs) if at not in self.values and at not in own]
         if own:
             self.hot = LOADS
@@ -236,84 +217,27 @@ class LocalAnswers:
     def keep(self, id: int, data: np.ndarray) -> None:
         """Keep the bytes of a load, which get a place when it is sent."""
         self.hot -= 1
-        self.loads[id] = value = data.tobytes()
+        self.held.bytes[id] = value = data.tobytes()
         self._keep(((id, value),))
 
     # Sending
 
     def before(self, session: Any, batch: list[Encoded], gets: Sequence[Any]) -> list[Encoded]:
-        """The instructions to send for a batch: behind the ones held back that are still needed, and with places for loads."""
+        """The instructions to send for a batch, behind the ones held back that are needed."""
         if self.values:
             for id in freed(ins for ins in batch if is_free(ins)).intersection(self.values):
                 del self.values[id]
-        if self.held and (batch or gets or self.owes):
-            kept, gone = self._needed(batch, gets)
-            self.held, self.owes = [], False
-            self.made.clear()
-            first = [ins for held in kept for ins in held.code]
-            self.counts["questions_sent"] += sum([bool(held.made) for held in kept])
-            session.written += len(first)
-            batch = first + _without(batch, gone)
-        return [self._placed(session, ins) for ins in batch] if self.loads else batch
+        if not batch and not gets and not self.held.frees:
+            return batch
+        sent = self.held.before(session, batch, gets)
+        session.written += len(sent) - len(batch)
+        return sent
 
     def release(self, session: Any) -> None:
-        """Put the instructions held back that are still needed into the buffer: everything is to be sent."""
-        if self.held:
-            with UNINTERRUPTED, session.lock:
-                kept, gone = self._needed(session.code, ())
-                self.counts["questions_sent"] += sum([bool(held.made) for held in kept])
-                self.held, self.owes = [], False
-                self.made.clear()
-                code = session.code[:]
-                session.code[: len(code)] = [*[ins for held in kept for ins in held.code], *_without(code, gone)]
-
-    def _shorten(self, session: Any) -> None:
-        """Drop the questions that nobody needs any more; if many are needed, send them."""
+        """Put the instructions held back that are needed into the buffer: everything is to be sent."""
         with UNINTERRUPTED, session.lock:
-            self.held, gone = self._needed(session.code, ())
-            self.made.difference_update(gone)
             code = session.code[:]
-            session.code[: len(code)] = _without(code, gone)
-        if len(self.held) > HELD // 2:
-            self.release(session)
-            session.full(1)
-
-    def _needed(self, batch: Sequence[Encoded], gets: Sequence[Any]) -> tuple[list[HeldQuestion], set[Any]]:
-        """The instructions held back that are still needed before these, and the ids of which nothing is left."""
-        ended = freed(ins for ins in batch if is_free(ins)).union(*[held.ended for held in self.held])
-        used = {*flat(ops(batch)), *[get[1] for get in gets]}
-        needed, gone = list[bool](), set[Any]()
-        for held in reversed(self.held):
-            needed.append(any(id in used or id not in ended for id in held.made))
-            if needed[-1]:
-                used.update(held.inputs)
-            else:
-                gone.update(held.made)
-        kept = []
-        for held, there in zip(self.held, reversed(needed)):
-            self.counts["questions_dropped"] += not there and bool(held.made)
-            if not there:
-                rest = [id for id in held.ended if id not in gone]
-                held = HeldQuestion([*frees_of(rest)], (), (), rest)
-            elif not gone.isdisjoint(held.ended):
-                held = HeldQuestion(
-                    _without(held.code, gone), held.made, held.inputs, [id for id in held.ended if id not in gone]
-                )
-            if held.code:
-                kept.append(held)
-        for id in gone:
-            self.loads.pop(id, None)
-            self.values.pop(id, None)
-        return kept, gone
-
-    def _placed(self, session: Any, ins: Encoded) -> Encoded:
-        """An instruction, with a place for its bytes if they are kept here."""
-        if len(ins) < FEWEST or is_free(ins) or (data := self.loads.pop(first_result(ins), None)) is None:
-            return ins
-        if session.workers is self.workers:
-            return with_place(ins, session.link.put(np.frombuffer(data, np.uint8)))
-        session.uploads[first_result(ins)] = data  # other workers may not share memory with this process
-        return with_place(ins, (-1, 0, 0))
+            session.code[: len(code)] = self.held.before(session, code, ())
 
     def forget(self) -> None:
         """Forget all questions, as their kinds are forgotten."""
@@ -322,8 +246,3 @@ class LocalAnswers:
 
     def stats(self) -> dict[str, int]:
         return {name: self.counts[name.removeprefix("local_")] for name in LOCAL_STATISTICS}
-
-
-def _without(code: Sequence[Encoded], gone: set[Any]) -> list[Encoded]:
-    """Instructions without the frees of these ids."""
-    return [ins for ins in code if not (is_free(ins) and freed_id(ins) in gone)] if gone else list(code)

@@ -146,7 +146,7 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
     def buffered(self) -> bool:
         """Whether there are unsent instructions, or steps that were sent ahead and have to be freed if they do not come."""
         later = self.asks is not None and self.asks.later is not None
-        held = self.local.owes or self.tracer and self.tracer.pieces
+        held = self.local.held.frees or self.tracer and self.tracer.pieces
         return bool(self.code or later or held or self.steps and self.steps.loop)
 
     def mark(self) -> None:

@@ -72,12 +72,16 @@ class Receiving:
     # Any thread
 
     def buffer_written(self) -> bool:
-        """The buffer has instructions to send. Returns whether to set the wake_timer: a watching thread polls the buffer by
-        itself."""
-        if self.state is Background.WATCHING:
+        """The buffer has instructions to send. Returns whether to set the wake_timer, if it is not set: a watching thread polls
+        the buffer by itself."""
+        if self.state is Background.WATCHING or self._armed:
             return False
         self._armed = True
         return True
+
+    def rang(self) -> None:
+        """The wake_timer woke its thread."""
+        self._armed = False
 
     def batch_sent(self) -> bool:
         """Whether to cancel the wake_timer."""

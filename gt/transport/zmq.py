@@ -262,6 +262,7 @@ class ZmqLink:
 
     def _pause(self) -> None:
         self.wake_timer.clear()
+        self.receiving.rang()
         self.session.paused()
 
     def _drain(self, socket: zmq.Socket[Any], name: str) -> None:

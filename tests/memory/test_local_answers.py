@@ -72,7 +72,7 @@ def test_an_agent_asks_its_policy_without_a_message() -> None:
             c.settle()
             assert len(table(c)) == len(list(policy.body.parameters())) + 4
             assert not on or not counts["questions_sent"] and counts["questions_dropped"] == counts["answers"]
-            assert not local(c).held and not local(c).loads
+            assert not local(c).held.questions and not local(c).held.bytes
     assert found[True] == found[False]
 
 
@@ -148,7 +148,7 @@ def test_a_plan_for_each_place_that_is_read_but_not_for_many() -> None:
         for i in range(60):
             assert (x * 2)[i % 30].item() == 2 * (i % 30)
         (question,) = [q for q in local(c).known.values() if q is not None]
-        assert len(question.plans) == local_question.VARIANTS < local(c).counts["answers"]
+        assert len(question.plans) == local_question.VARIANTS and local(c).counts["answers"] > 10
 
 
 def test_zeros_of_either_sign_differ() -> None:
@@ -183,7 +183,7 @@ def test_a_state_that_goes_on_is_sent_from_time_to_time() -> None:
             found[on] = read
             if on:
                 assert local(c).counts["questions_sent"] >= 4 * local_answers.HELD
-                assert len(local(c).held) <= local_answers.HELD
+                assert len(local(c).held.questions) <= local_answers.HELD
             c.settle()
             assert len(table(c)) == 2
             local(c).values.clear()
@@ -198,7 +198,7 @@ def test_memory_of_workers_is_freed_when_python_pauses() -> None:
         for _ in range(8):
             there.pop()  # freed with the question
             assert (w + 1).sum().item() == 6
-        assert local(c).counts["answers"] >= 5 and local(c).owes and session.buffered()
+        assert local(c).counts["answers"] >= 5 and local(c).held.frees and session.buffered()
         assert len(table(c)) > 4
         for _ in range(5):
             session.paused()
@@ -212,9 +212,9 @@ def test_everything_is_sent_before_a_question_to_the_dispatcher() -> None:
         for _ in range(10):
             y = w * 2
             y.sum().item()
-        assert local(c).held
+        assert local(c).held.questions
         c.sessions[0].ask("stats")
-        assert not local(c).held and len(table(c)) == 2
+        assert not local(c).held.questions and len(table(c)) == 2
 
 
 def test_numpy_workers_and_several_answer_by_themselves() -> None:
