@@ -23,6 +23,7 @@ from client_time import Alone
 from measure import interval
 
 import gt as GT
+from gt.client.here import here
 
 Steps = Callable[[int], list[float]]
 RIVALS = ("eager", "compile", "reduce-overhead")
@@ -73,17 +74,23 @@ def classify(at: Setting, model: Any, optimizer: Any, shape: tuple[int, ...], si
     data = at.batches(lambda rng: (rng.standard_normal((size, *shape), np.float32), rng.integers(0, 10, size)))
     forward = at.compiled(lambda x, y: F.cross_entropy(model(x), y))
 
+    return training(at, data, forward, optimizer)
+
+
+def training(at: Setting, data: Callable[[int], Any], loss: Callable[..., Any], optimizer: Any) -> Steps:
+    """Steps of an optimizer on `loss` of each batch's arrays; the loss read every 5 steps."""
+
     def steps(n: int) -> list[float]:
-        losses = []
+        read = []
         for i in range(n):
-            x, y = (at.put(a) for a in data(i))
+            arrays = [at.put(a) for a in data(i)]
             optimizer.zero_grad()
-            loss = forward(x, y)
-            loss.backward()
+            found = loss(*arrays)
+            found.backward()
             optimizer.step()
             if i % 5 == 4:
-                losses.append(loss.item())
-        return losses
+                read.append(found.item())
+        return read
 
     return steps
 
@@ -232,12 +239,14 @@ def client_ms(loop: Loop, device: str, large: bool, seconds: float = 0.2) -> flo
 
 
 def way_round() -> float:
-    """Milliseconds of one op on a number and its read, the median of many."""
-    x, times = GT.ones(()), []
+    """Milliseconds of one op on a number and its read from a worker, the median of many."""
+    x, times, local = GT.ones(()), [], here().session.local
+    local.on, before = False, local.on
     for _ in range(300):
         began = time.perf_counter()
         (x + 1).item()
         times.append(time.perf_counter() - began)
+    local.on = before
     return sorted(times)[150] * 1e3
 
 

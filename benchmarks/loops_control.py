@@ -110,7 +110,7 @@ def ppo(at: Setting) -> Steps:
 
 
 READS = "a read waits for other processes; eager computes in the caller's own, policy's step in less time than one such wait"
-ALONE = f"{READS}, or than the client's Python for a load, nine ops and a read"
+ALONE = "the answer is computed here, but the client's Python for a load, nine ops and a read takes as long as eager's kernels"
 TURNS = "client and worker take turns in 17 reads, so that their times add up; the worker's is a quarter of eager's step"
 LOOPS = {
     "policy": Loop(policy, steps=200, reads=1, why_on_gpu=READS, why_on_cpu=ALONE),

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from loops import Loop, Setting, Steps, classify
+from loops import Loop, Setting, Steps, classify, training
 from models import gpt
 
 VOCABULARY = 65
@@ -184,19 +184,7 @@ def speech(at: Setting) -> Steps:
     data = at.batches(batch)
     forward = at.compiled(model)
 
-    def steps(n: int) -> list[float]:
-        losses = []
-        for i in range(n):
-            x, y, heard, said = (at.put(a) for a in data(i))
-            optimizer.zero_grad()
-            loss = F.ctc_loss(forward(x), y, heard, said)
-            loss.backward()
-            optimizer.step()
-            if i % 5 == 4:
-                losses.append(loss.item())
-        return losses
-
-    return steps
+    return training(at, data, lambda x, y, heard, said: F.ctc_loss(forward(x), y, heard, said), optimizer)
 
 
 # benchmarks/results/README.md has the profiles

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from loops import Loop, Setting, Steps
+from loops import Loop, Setting, Steps, training
 
 TURNS = "a read waits for other processes, and these come {} times a step; eager computes in the caller's own process"
 
@@ -20,19 +20,7 @@ def trained(make: Callable[[Any], Any], batch: Callable[..., Any], loss: Callabl
         optimizer = at.lib.optim.Adam(model.parameters(), lr=1e-3)
         data = at.batches(lambda rng: batch(rng, at.large))
 
-        def steps(n: int) -> list[float]:
-            read = []
-            for i in range(n):
-                arrays = [at.put(a) for a in data(i)]
-                optimizer.zero_grad()
-                found = loss(at.lib, model, *arrays)
-                found.backward()
-                optimizer.step()
-                if i % 5 == 4:
-                    read.append(found.item())
-            return read
-
-        return steps
+        return training(at, data, lambda *arrays: loss(at.lib, model, *arrays), optimizer)
 
     return loop
 
