@@ -328,7 +328,7 @@ def emit(b: RunBuilder, ins: Instruction, views: dict[int, View], numbers: dict[
     operands = []
     for i, (operand, spec) in enumerate(zip(ins.operands, ins.kind.ins)):
         if type(spec) is Spec:
-            if not spec.numel or spec.numel > MOST and (i or make not in (_pick, _slice)):
+            if not spec.numel or spec.numel > MOST and (i or make is not _pick):
                 raise Unfit("an empty or a large tensor")
             operands.append(views[operand])
         elif spec is bool:

@@ -16,6 +16,7 @@ from gt.client.local_answers import LocalAnswers
 from gt.errors import RemoteError
 from gt.small import NATIVE
 from gt.testing import Cluster, cluster
+from tests.memory.policies import Policy, array
 
 pytestmark = [
     pytest.mark.default("GT_LOCAL_ANSWERS", "GT_AUTO_COMPILE"),  # a test of its effect
@@ -31,26 +32,10 @@ def table(c: Cluster) -> Any:
     return next(iter(c.workers[0].spaces.values())).table
 
 
-class Policy:
-    def __init__(self) -> None:
-        gt.manual_seed(1)
-        nn = gt.nn
-        self.body = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh())
-        self.act, self.value = nn.Linear(8, 3), nn.Linear(8, 1)
-
-    def __call__(self, x: np.ndarray) -> tuple[gt.Tensor, gt.Tensor]:
-        h = self.body(gt.tensor(x))
-        return self.act(h), self.value(h).squeeze(-1)
-
-
 def bits(t: gt.Tensor) -> bytes:
     """The bits of its elements; which sign a nan has depends on the kernel."""
     found = t.numpy()
     return np.where(np.isnan(found), np.float32(np.nan), found).tobytes() if found.dtype == np.float32 else found.tobytes()
-
-
-def array(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype("f4")
 
 
 def test_an_agent_asks_its_policy_without_a_message() -> None:

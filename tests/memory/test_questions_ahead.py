@@ -21,6 +21,7 @@ from gt.errors import RemoteError
 from gt.testing import Cluster, cluster
 from gt.transport.in_process import MemoryLink
 from gt.transport.messages import Batch, Mail, Peers
+from tests.memory.policies import Policy, array
 
 pytestmark = pytest.mark.default("GT_TRACE")  # a test of its effect
 
@@ -42,22 +43,6 @@ def counts(c: Cluster, on: bool = True) -> Any:
     assert tracer is not None
     tracer.early.on, tracer.early.clock = on, lambda: 0.0  # no pause, however slow the machine is
     return tracer.early.counts
-
-
-def array(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype("f4")
-
-
-class Policy:
-    def __init__(self) -> None:
-        gt.manual_seed(1)
-        nn = gt.nn
-        self.body = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh())
-        self.act, self.value = nn.Linear(8, 3), nn.Linear(8, 1)
-
-    def __call__(self, x: np.ndarray) -> tuple[gt.Tensor, gt.Tensor]:
-        h = self.body(gt.tensor(x))
-        return self.act(h), self.value(h).squeeze(-1)
 
 
 @pytest.mark.parametrize("engine, workers", [("numpy", 1), ("pytorch", 1), ("numpy", 3)])
