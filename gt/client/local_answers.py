@@ -10,17 +10,18 @@ cache, and can forget anything at any time. See docs/design/local-answers.md."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gt import environment
 from gt.client.held_back import HeldBack
+from gt.client.known_values import KnownValues
 from gt.client.local_question import LONGEST, LocalQuestion
 from gt.client.replies import Reply
 from gt.ops.table import spec_out
-from gt.program.code import Encoded, freed, is_free, number_of
+from gt.program.code import Encoded, number_of
 from gt.program.stretch import flat
 from gt.small import NATIVE
 from gt.small.plan import Unfit
@@ -30,7 +31,6 @@ SURE = 2  # times that a question has come before the client prepares to answer 
 KNOWN = 128  # most questions that are remembered or counted
 MOST = 4 * LONGEST  # most instructions, frees and marks of one
 HELD = 64  # questions held back; the ones still needed then are sent
-BYTES = 32 << 20  # most bytes of values
 SMALL = 1 << 16  # most bytes of a load that is kept here
 LOADS = 64  # loads that are kept here after an answer, until the next one
 PAYS = 2  # answers for which inputs are worth asking for
@@ -73,8 +73,7 @@ class LocalAnswers:
         self.times: Counter[tuple[Any, ...]] = Counter()
         self.workers: tuple[Any, ...] = ()  # for which `allowed` was decided
         self.allowed = False
-        self.values: dict[int, bytes] = {}  # by id
-        self.nbytes = 0  # of them, as they came
+        self.values = KnownValues()
         self.hot = 0  # loads to keep here until the next answer
         self.counts: Counter[str] = Counter()
         self.held = HeldBack(self.counts)
@@ -123,7 +122,7 @@ class LocalAnswers:
             if made is None:
                 return None
             made = (made,) if type(made) is bytes else made
-            self._keep(zip(question.outputs(bound[0]), made))
+            self.values.keep(zip(question.outputs(bound[0]), made))
             self._answered(session, question, code, known, bound[1])
         if len(self.held.questions) >= HELD:
             self.release(session)
@@ -149,8 +148,7 @@ class LocalAnswers:
     ) -> None:
         """The instructions of a question are taken from the buffer, and held back."""
         outer = question.outer(known)
-        for id in outer:
-            self.values.pop(id, None)
+        self.values.drop((*outer, *question.ended(known)))
         self.held.add(code, question.loads(known), question.left(known), inputs, outer)
         self.hot, self.issued = LOADS, self.issued + len(code)
         question.gain += 1
@@ -166,16 +164,6 @@ class LocalAnswers:
 
     # Values
 
-    def _keep(self, found: Iterable[tuple[int, bytes]]) -> None:
-        for id, value in found:
-            self.values[id] = value
-            self.nbytes += len(value)
-        if self.nbytes > BYTES:
-            self.nbytes = sum(map(len, self.values.values()))
-            if self.nbytes > BYTES // 2:
-                self.values.clear()
-                self.nbytes = 0
-
     def _want(self, question: LocalQuestion, known: list[Any], id: int) -> None:
         """Values of inputs are not known: ask for them and for the results with the next read, unless that did not pay the last
         time. A load's bytes will be there the next time."""
@@ -183,7 +171,7 @@ class LocalAnswers:
         if bound is None:
             return
         own = question.loads(known)
-        missing = [(at, spec) for at, spec in zip(bound[1], question.inputs) if at not in self.values and at not in own]
+        missing = [(at, spec) for at, spec in zip(bound[1], question.inputs) if at not in self.values.of and at not in own]
         if own:
             self.hot = LOADS
         if not missing:
@@ -208,7 +196,7 @@ class LocalAnswers:
         """These values have come; one that could not be computed stays unknown."""
         there = [(reply.wanted[0], reply.value) for reply in replies if reply.wanted and reply.done and not reply.error]
         self.counts["values_asked"] += len(there)
-        self._keep([(id, value if type(value) is bytes else bytes(memoryview(value))) for id, value in there])
+        self.values.keep([(id, value if type(value) is bytes else bytes(memoryview(value))) for id, value in there])
 
     def keeps(self, session: Any, data: np.ndarray) -> bool:
         """Whether the bytes of a load are to be kept here, as a question is likely to need them."""
@@ -218,15 +206,12 @@ class LocalAnswers:
         """Keep the bytes of a load, which get a place when it is sent."""
         self.hot -= 1
         self.held.bytes[id] = value = data.tobytes()
-        self._keep(((id, value),))
+        self.values.keep(((id, value),))
 
     # Sending
 
     def before(self, session: Any, batch: list[Encoded], gets: Sequence[Any]) -> list[Encoded]:
         """The instructions to send for a batch, behind the ones held back that are needed."""
-        if self.values:
-            for id in freed(ins for ins in batch if is_free(ins)).intersection(self.values):
-                del self.values[id]
         if not batch and not gets and not self.held.frees:
             return batch
         sent = self.held.before(session, batch, gets)

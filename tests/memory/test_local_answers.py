@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
-from gt.client import local_answers, local_question
+from gt.client import known_values, local_answers, local_question
 from gt.client.local_answers import LocalAnswers
 from gt.errors import RemoteError
 from gt.small import NATIVE
@@ -202,6 +202,32 @@ def test_everything_is_sent_before_a_question_to_the_dispatcher() -> None:
         assert not local(c).held.questions and len(table(c)) == 2
 
 
+def test_values_whose_tensors_are_gone_are_forgotten() -> None:
+    with cluster(1, "pytorch", local=True) as c, gt.no_grad():
+        policy, rng = Policy(), np.random.default_rng(0)
+        for _ in range(100):
+            policy(array(rng, 1, 4))[0].argmax(-1).item()
+        known = len(local(c).values.of), local(c).values.nbytes
+        for _ in range(100):
+            policy(array(rng, 1, 4))[0].argmax(-1).item()
+        assert local(c).counts["answers"] > 150
+        assert (len(local(c).values.of), local(c).values.nbytes) == known
+
+
+def test_known_values_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_values, "BYTES", 100 * (known_values.ENTRY + 4))
+    known = known_values.KnownValues()
+    for i in range(1000):
+        known.keep([(i, b"1234")])
+        assert known.nbytes == len(known.of) * (known_values.ENTRY + 4) <= known_values.BYTES
+        assert known.get(i) == b"1234"
+    known.keep([(1000, bytes(known_values.BYTES))])
+    assert not known.of and not known.nbytes
+    known.keep([(1001, b"1"), (1001, b"1")])
+    known.drop([1001, 1002])
+    assert not known.of and not known.nbytes
+
+
 def test_numpy_workers_and_several_answer_by_themselves() -> None:
     for workers, engine in ((1, "numpy"), (2, "pytorch")):
         with cluster(workers, engine, local=True) as c:
@@ -235,7 +261,7 @@ def test_a_signal_or_an_observer_keeps_questions_at_the_worker() -> None:
 
 
 def test_values_that_are_forgotten_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_answers, "BYTES", 200)
+    monkeypatch.setattr(known_values, "BYTES", 8 * (known_values.ENTRY + 8))
     with cluster(1, "pytorch", local=True) as c:
         w, kept = gt.linspace(0, 1, 4), []
         for i in range(100):
