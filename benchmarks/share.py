@@ -27,6 +27,7 @@ PAIRS, BURST = 24, 0.6  # measurements of eight trainers against one, and the se
 SMALL = 256  # the width of a trainer whose calls take at most 5 ms
 BUSY, LARGE = (8192, 16384) if torch.cuda.is_available() else (1024, 2048)  # that keeps a worker busy, and of longer calls
 EQUAL = 8  # trainers
+BY_WORKER = "ask-worker"  # the role of one who asks and computes no answer by itself
 READERS, READS = 64, 1000
 CONNECTED, FEW, IN_ONE = 1000, 100, 50  # clients, of the comparison of memory, and in one process
 
@@ -116,16 +117,23 @@ def with_trainer(name: str, role: str, wide: int) -> Iterator[Result]:
         libraries = ("gt", "torch", "torch-graph") if torch.cuda.is_available() else ("gt", "torch")
         sides = {library: [Client(library, role, port, wide, wait=False) for _ in range(2)] for library in libraries}
         asks = {library: Client(library, "ask", port, wait=False) for library in libraries}
+        asks[BY_WORKER] = Client("gt", BY_WORKER, port, wait=False)
         found: dict[str, list[list[float]]] = {library: [] for library in libraries}
+        by_worker: list[list[float]] = []
         with clients(*(client for pair in sides.values() for client in pair), *asks.values()):
             for _ in range(ROUNDS):
                 for library, (first, second) in sides.items():
                     (step,), (p50, p99, _) = together(first, asks[library])
                     (one,), (other,) = together(first, second)
                     found[library].append([p50, p99, step, one + other])
+                _, (p50, p99, _) = together(sides["gt"][0], asks[BY_WORKER])
+                by_worker.append([p50, p99])
     best = {library: [min(r[i] for r in rows) for i in (0, 1)] for library, rows in found.items()}
     most = {library: [max(r[i] for r in rows) for i in (2, 3)] for library, rows in found.items()}
     yield times(f"{name}-p99-calls", best["gt"][1] * most["gt"][0], 2.0, "calls of GT's")
+    for at, quantile in enumerate(("p50", "p99")):
+        ours, theirs = (min(row[at] for row in rows) * 1e3 for rows in (by_worker, found["torch"]))
+        yield times(f"{name}-{quantile}-{BY_WORKER}", ours, theirs, "ms")
     for library in libraries[1:]:
         case = name + library.removeprefix("torch")
         yield times(f"{case}-p50", best["gt"][0] * 1e3, best[library][0] * 1e3, "ms")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -94,17 +95,20 @@ def trainer(lib: Any, device: dict[str, str], role: str, n: int, graph: bool) ->
 
 def main() -> None:
     library, role, server, width, weight = sys.argv[1:]
+    asks = role.startswith("ask")
+    if role == "ask-worker":  # small questions go to the worker, too
+        os.environ["GT_LOCAL_ANSWERS"] = "0"
     if library == "gt":
         import gt as lib
 
-        lib.connect(server, weight=float(weight), priority="interactive" if role == "ask" else "normal")
+        lib.connect(server, weight=float(weight), priority="interactive" if asks else "normal")
         device = {}
     else:
         import torch as lib  # type: ignore[no-redef]
 
         device = {"device": "cuda"} if lib.cuda.is_available() else {}
     lib.manual_seed(0)
-    work = asker(lib, device) if role == "ask" else trainer(lib, device, role, int(width), library == "torch-graph")
+    work = asker(lib, device) if asks else trainer(lib, device, role, int(width), library == "torch-graph")
     print("ready", flush=True)
     for line in sys.stdin:
         print(*work(float(line)), flush=True)

@@ -15,7 +15,7 @@ from gt.spec import Spec, bool_, float32, int64
 
 Steps = Callable[..., Sequence[View]]
 DEEPEST = 0 if NATIVE is None else NATIVE.DEEPEST  # most terms of a product's sums
-WORK = 1 << 17  # most multiplications of a product
+WORK = 1 << 18  # most multiplications of a product
 
 
 def _want(condition: bool, what: str = "shapes without a step") -> None:

@@ -15,6 +15,7 @@ from programs import calls, programs
 from gt.ops import Kind, infer, row
 from gt.program import Hole, Instruction, Program, run, with_frees
 from gt.small import NATIVE
+from gt.small.plan import RunBuilder
 from gt.small.steps import ALL, EXACT, OWN
 from gt.spec import DType, Spec, bfloat16, bool_, float32, float64, int64
 from gt.worker.engine.torch.dtypes import TORCH
@@ -319,6 +320,24 @@ def test_products_of_vectors_are_as_near_to_the_exact_result_as_pytorchs(first: 
     ours, theirs = (f(a, b).numpy() for f in (ENGINE.kernel(kind), ENGINE.plain(kind)))
     assert ours.shape == theirs.shape
     assert np.abs(ours - exact).max() <= max(2 * np.abs(theirs - exact).max(), 6e-7 * max(1, np.abs(exact).max()))
+
+
+@given(st.integers(1, 20), st.integers(1, 70), st.integers(1, 40), st.booleans(), st.booleans(), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_products_of_any_shape_and_strides_are_exact_in_whole_numbers(
+    m: int, k: int, n: int, columns_first: bool, turned: bool, has_bias: bool
+) -> None:
+    """Rows are taken by eights, fours and ones, columns by sixteens, or terms lane by lane."""
+    rng = np.random.default_rng([m, k, n])
+    a, b, bias = (rng.integers(-8, 9, shape).astype("f4") for shape in ((m, k), (k, n), (n,)))
+    builder = RunBuilder()
+    given = [builder.input(Spec(array.shape)) for array in (a, b, bias)[: 2 + has_bias]]
+    out = builder.new(Spec((m, n)))
+    builder.emit("product", out, given, (m, k, n, *((1, m) if columns_first else (k, 1)), *((1, k) if turned else (n, 1))))
+    plan = builder.plan([builder.result(out, Spec((m, n)))], (m * n * 4,))
+    stored = a.T if columns_first else a, b.T if turned else b, *([bias] if has_bias else [])
+    found = np.frombuffer(NATIVE.run(plan, *[array.tobytes() for array in stored]), "f4").reshape(m, n)
+    assert (found == a @ b + (bias if has_bias else 0)).all()
 
 
 def test_functions_at_their_ends() -> None:
