@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from gt.client.native import NATIVE
 from gt.ops.table import Kind
 from gt.program import Program
-from gt.program.code import Encoded, bits, first_result, freed, number_of, ops, same_bits
+from gt.program.code import Encoded, bits, first_result, freed, next_op, number_of, ops, same_bits
 from gt.program.stretch import Stretch, flat, pick
 
 TOKEN, MADE, GIVEN, SAME, FIXED, HOLE, REST = range(7)  # role of an element of an instruction, for native.c
@@ -100,6 +100,14 @@ class Trace:
             return None, set(), "an input was kept alive"
         rest = window.freed.difference(dead, dies)
         return (self.number, *self.live(results), *inputs, *numbers), rest, ""
+
+
+def beginning(traces: Sequence[Trace], tokens: Sequence[int], at: int) -> list[Trace]:
+    """The traces whose second op is the next one here, too: nothing has to be held, or searched, for the others."""
+    second = next_op(tokens, at + 1) if traces else len(tokens)
+    if second >= len(tokens):
+        return list(traces)
+    return [trace for trace in traces if trace.length == 1 or trace.tokens[1] == tokens[second]]
 
 
 def most_general(refused: list[tuple[Trace, Window, str]]) -> tuple[Trace, Window] | None:

@@ -78,6 +78,18 @@ def test_frees_behind_a_boundary_belong_to_the_stretch_before_it() -> None:
     assert tracer.hits >= 4 and all(d.dies for d in definitions)
 
 
+def test_only_traces_whose_second_op_comes_hold_instructions_back() -> None:
+    tracer = made()
+    run(tracer, 8, False)
+    ((trace,),) = tracer.traces.values()
+    assert trace.tokens[:2] == [MUL, ADD]
+    misses = trace.misses
+    assert tracer.fold([(MARK,), (MUL, 1000, 1, 1)], False, False) == []  # the trace may begin here
+    others = [(FREE, 2), (MUL, 1001, 1000, 1)]
+    assert tracer.fold(others, False, False) == [(MUL, 1000, 1, 1), *others]
+    assert trace.misses == misses
+
+
 class Nothing(set):
     """Remembers nothing."""
 
