@@ -223,7 +223,7 @@ def connected() -> Iterator[Result]:
     with server(1) as port, ExitStack() as stack:
         dispatcher = _listener(port)
         found = []
-        with clients(Client("gt", "ask", port, wait=False)) as (ask,):
+        with clients(Client("gt", BY_WORKER, port, wait=False)) as (ask,):
             for before, count in ((0, 0), (0, FEW), (FEW, CONNECTED)):
                 last = count - (count == CONNECTED)  # the one that asks is a client, too
                 idle = [
