@@ -14,7 +14,7 @@ from gt.client.repeats import MARK
 from gt.program.code import Encoded, first_result, freed_id, frees_of, is_free, ops, with_place
 from gt.program.stretch import flat
 
-FEWEST = 2  # numbers of an instruction that is no mark
+LOAD = 5  # numbers of a load: its kind, its result and its place
 
 
 class HeldQuestion:
@@ -86,7 +86,9 @@ class HeldBack:
             if self.owner:
                 batch = self._without_ended(batch, {*flat(ops(batch)), *[get[1] for get in gets]})
             batch = [*self._taken(), *batch]
-        return [self._placed(session, ins) for ins in batch] if self.bytes else batch
+        if held := self.bytes:
+            return [self._placed(session, ins) if len(ins) == LOAD and first_result(ins) in held else ins for ins in batch]
+        return batch
 
     def _without_ended(self, batch: list[Encoded], used: set[Any]) -> list[Encoded]:
         """A batch without the frees of results that it does not use."""
@@ -112,9 +114,8 @@ class HeldBack:
         return code
 
     def _placed(self, session: Any, ins: Encoded) -> Encoded:
-        """An instruction, with a place for its bytes if they are held back, too."""
-        if len(ins) < FEWEST or is_free(ins) or (data := self.bytes.pop(int(first_result(ins)), None)) is None:
-            return ins
+        """A load, with a place for its bytes, which were held back, too."""
+        data = self.bytes.pop(first_result(ins))
         if session.local.allowed and session.workers is session.local.workers:
             return with_place(ins, session.link.put(np.frombuffer(data, np.uint8)))
         session.uploads[first_result(ins)] = data  # other workers may not share memory with this process
