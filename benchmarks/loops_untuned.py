@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from loops import Loop, Setting, Steps, training
 
+SLOWER = "the worker computes all of the time; its kernels are eager's, and take longer than in eager's process, for a reason not known"
 TURNS = "a read waits for other processes, and these come {} times a step; eager computes in the caller's own process"
 
 
@@ -339,12 +340,12 @@ def table(at: Setting) -> Steps:
 
 
 LOOPS = {
-    "mixer": Loop(trained(mixer, pictures, classes)),
-    "contrast": Loop(trained(encoder, two_views, contrast)),
-    "signals": Loop(trained(signals, recordings, classes)),
+    "mixer": Loop(trained(mixer, pictures, classes), why_on_cpu=SLOWER),
+    "contrast": Loop(trained(encoder, two_views, contrast), why_on_cpu=SLOWER),
+    "signals": Loop(trained(signals, recordings, classes), why_on_cpu=SLOWER),
     "derivatives": Loop(trained(smooth, points, burgers)),
-    "kalman": Loop(kalman),
-    "nbody": Loop(nbody),
+    "kalman": Loop(kalman, why_on_cpu=SLOWER),
+    "nbody": Loop(nbody, why_on_cpu=SLOWER),
     "graph": Loop(graph),
     "maml": Loop(maml),
     "accuracy": Loop(accuracy, reads=2, why_on_cpu=TURNS.format("two")),
