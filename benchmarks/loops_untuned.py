@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from loops import Loop, Setting, Steps, training
 
-SLOWER = "the worker computes all of the time: eager's kernels, which take longer there than in eager's process; why is not known"
+SLOWER = "the worker computes all of the time: eager's kernels, which take longer there than in eager's process, why is unknown"
 TURNS = "a read waits for other processes, and these come {} times a step; eager computes in the caller's own process"
 
 
