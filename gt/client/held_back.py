@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from gt.client.repeats import MARK
-from gt.program.code import Encoded, first_result, freed_id, frees_of, is_free, ops, with_place
+from gt.program.code import Encoded, first_result, freed_id, frees_of, is_free, makes_one_of, ops, with_place
 from gt.program.stretch import flat
-
-LOAD = 5  # numbers of a load: its kind, its result and its place
 
 
 class HeldQuestion:
@@ -86,9 +84,8 @@ class HeldBack:
             if self.owner:
                 batch = self._without_ended(batch, {*flat(ops(batch)), *[get[1] for get in gets]})
             batch = [*self._taken(), *batch]
-        if held := self.bytes:
-            return [self._placed(session, ins) if len(ins) == LOAD and first_result(ins) in held else ins for ins in batch]
-        return batch
+        loads = self.bytes
+        return [self._placed(session, ins) if makes_one_of(ins, loads) else ins for ins in batch] if loads else batch
 
     def _without_ended(self, batch: list[Encoded], used: set[Any]) -> list[Encoded]:
         """A batch without the frees of results that it does not use."""
@@ -114,7 +111,7 @@ class HeldBack:
         return code
 
     def _placed(self, session: Any, ins: Encoded) -> Encoded:
-        """A load, with a place for its bytes, which were held back, too."""
+        """A load that was held back, with a place for its bytes."""
         data = self.bytes.pop(first_result(ins))
         if session.local.allowed and session.workers is session.local.workers:
             return with_place(ins, session.link.put(np.frombuffer(data, np.uint8)))

@@ -1,5 +1,5 @@
-"""The values that a client knows, by id: a cache that may forget anything at any time. Ids are never used again, so a value
-whose tensor is gone is only in the way, until it is among the oldest and there is no room."""
+"""The values that a client knows, by id: a cache that may forget anything at any time. Ids are never used again, so the
+value of a freed tensor does no harm: it is dropped when it is among the oldest and the cache is full."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from gt.client.early import Early
 from gt.client.periods import begin, periods
 from gt.client.questions import FrequentQuestions
 from gt.client.repeats import MARK, Part, Repeats
-from gt.client.traces import Trace, TraceForm, Window, beginning, blame, common_length, define, equal, most_general, program_of
+from gt.client.traces import Trace, TraceForm, Window, blame, candidates, common_length, define, equal, most_general, program_of
 from gt.ops.table import Kind
 from gt.program import Program
 from gt.program.code import first_result, frees, frees_of, is_client_kind, next_op, number_of, op_numbers, op_places
@@ -174,8 +174,8 @@ class Tracer:
                         return self._replay(form.trace, found[0], found[1], out, at, end)
             elif not final and tokens[at:] == form.tokens[: n - at]:
                 return None  # it may end here, or frees may follow
-        candidates = beginning(self.traces.get(tokens[at], ()), tokens, at)
-        return self._search(at, candidates, out, final) if candidates else at
+        fitting = candidates(self.traces.get(tokens[at], ()), tokens, at)
+        return self._search(at, fitting, out, final) if fitting else at
 
     def _search(self, at: int, candidates: list[Trace], out: list[tuple], final: bool) -> int | None:
         """As `_match`, with frees at any position."""

@@ -102,8 +102,9 @@ class Trace:
         return (self.number, *self.live(results), *inputs, *numbers), rest, ""
 
 
-def beginning(traces: Sequence[Trace], tokens: Sequence[int], at: int) -> list[Trace]:
-    """The traces whose second op is the next one here, too: nothing has to be held, or searched, for the others."""
+def candidates(traces: Sequence[Trace], tokens: Sequence[int], at: int) -> list[Trace]:
+    """The traces whose second op is also that of the instructions at `at`, or may be it, if that has not come yet: nothing is
+    held back, or compared, for the others."""
     second = next_op(tokens, at + 1) if traces else len(tokens)
     if second >= len(tokens):
         return list(traces)

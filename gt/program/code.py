@@ -4,7 +4,7 @@ results, its inputs and the numbers for its holes. No other file computes positi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from struct import Struct
@@ -96,6 +96,11 @@ def frees_of(ids: Iterable[Any]) -> list[tuple[int, Any]]:
 
 def is_free(code: Sequence[Any]) -> bool:
     return bool(code) and code[0] == FREE
+
+
+def makes_one_of(ins: Sequence[Any], ids: Container[Any]) -> bool:
+    """Whether the first result of an instruction is one of these ids."""
+    return len(ins) > FIRST_RESULT and ins[FIRST_RESULT] in ids and ins[0] != FREE
 
 
 def place_of(load: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -79,8 +79,8 @@ class Receiving:
         self._armed = True
         return True
 
-    def rang(self) -> None:
-        """The wake_timer woke its thread."""
+    def timer_fired(self) -> None:
+        """The wake_timer fired, and is not set any more."""
         self._armed = False
 
     def batch_sent(self) -> bool:

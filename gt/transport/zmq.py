@@ -262,7 +262,7 @@ class ZmqLink:
 
     def _pause(self) -> None:
         self.wake_timer.clear()
-        self.receiving.rang()
+        self.receiving.timer_fired()
         self.session.paused()
 
     def _drain(self, socket: zmq.Socket[Any], name: str) -> None:
