@@ -14,10 +14,13 @@ import psutil
 from measure import Result, interval, rates, times
 from share import Client, clients, server, worker
 
+from gt.transport.messages import Mail
 from gt.worker import __main__ as command
 from gt.worker import process, serve
 from gt.worker.client_values import ClientValues
 from gt.worker.core import Worker
+from gt.worker.deferred_runs import DeferredRuns, Found
+from gt.worker.peer_names import DISPATCHER
 from gt.worker.serve import Shell
 from gt.worker.turns import Turn
 
@@ -25,11 +28,23 @@ PAIRS, BURST = 100, 0.1  # pairs of bursts, and the seconds of one
 
 
 class NoQueue:
-    """Stands where a worker has its turns."""
+    """Stands where a worker has its turns: what comes is executed at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, core: Worker, send: Callable[[list[Mail]], None]) -> None:
+        self.core, self.send, self.deferred = core, send, DeferredRuns(core.spaces)
         self.queue, self.instructions = self, 0
         self.turn = Turn(time.perf_counter, lambda: False)  # of a client that is alone
+
+    def put(self, client: str, message: Any) -> None:
+        self.send(self.core.handle(Mail(DISPATCHER, message)))
+
+    def put_all(self, found: Found) -> None:
+        runs, answers = found
+        for run in runs:
+            self.put(run.client, run)
+        self.send(answers)
+
+    serve_started = put_all
 
     def next(self) -> None: ...
     def device_pending(self) -> bool:
@@ -52,10 +67,10 @@ class FirstCome(Shell):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.turns, self.core.executor.turn = NoQueue(), None  # type: ignore[assignment]
-        self.core.answers.seconds = lambda client: self.busy.so_far()[
-            0
-        ]  # by which the client bounds its instructions in flight
+        self.turns = self.arrivals.turns = NoQueue(self.core, self._send)  # type: ignore[assignment]
+        self.arrivals.take_in = lambda: False  # type: ignore[method-assign] # inside a kernel: its message would be executed there
+        self.core.executor.turn = None
+        self.core.answers.seconds = lambda client: self.busy.so_far()[0]  # by which the client bounds its instructions in flight
 
     def _make_core(self, *args: Any) -> None:
         super()._make_core(*args)
@@ -69,10 +84,9 @@ class FirstCome(Shell):
 
     def _control(self, now: float) -> None:
         while (frame := self.dispatcher.receive()) is not None:
-            self._take(self._read(frame))
-
-    def _take_in(self) -> bool:
-        return False
+            self.arrivals.sort(self._read(frame))
+            while self.arrivals.others:
+                self._take(self.arrivals.others.popleft())
 
 
 def alone() -> Iterator[Result]:
