@@ -28,7 +28,7 @@ PAIRS, BURST = 100, 0.1  # pairs of bursts, and the seconds of one
 
 
 class NoQueue:
-    """Stands where a worker has its turns: what comes is executed at once."""
+    """In place of a worker's turns: what comes is executed at once."""
 
     def __init__(self, core: Worker, send: Callable[[list[Mail]], None]) -> None:
         self.core, self.send, self.deferred = core, send, DeferredRuns(core.spaces)
@@ -70,7 +70,9 @@ class FirstCome(Shell):
         self.turns = self.arrivals.turns = NoQueue(self.core, self._send)  # type: ignore[assignment]
         self.arrivals.take_in = lambda: False  # type: ignore[method-assign] # inside a kernel: its message would be executed there
         self.core.executor.turn = None
-        self.core.answers.seconds = lambda client: self.busy.so_far()[0]  # by which the client bounds its instructions in flight
+        self.core.answers.seconds = lambda client: self.busy.so_far()[
+            0
+        ]  # by which the client bounds its instructions in flight
 
     def _make_core(self, *args: Any) -> None:
         super()._make_core(*args)

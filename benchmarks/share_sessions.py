@@ -1,11 +1,14 @@
 """Many clients in one process, for the cases in share.py: `python share_sessions.py SERVER FIRST CLIENTS READS`. Each has a
 session of its own over real sockets. With reads, each reads so often, all at a time; without, each reads once and stays idle
-until standard input ends."""
+until standard input ends. The worker answers all of them."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+
+os.environ["GT_LOCAL_ANSWERS"] = "0"
 
 import gt
 from gt.client.default import _over

@@ -82,6 +82,7 @@ class Replies(dict[int, Reply]):
     def __init__(self) -> None:
         self.next_ticket = count(1).__next__
         self.ahead: dict[int, Reply] = {}
+        self.wakes = False  # whether the next reader that leaves sets the link's timer
 
     def new(self) -> Reply:
         reply = Reply(self.next_ticket())
@@ -103,6 +104,12 @@ class Replies(dict[int, Reply]):
     def awaited(self) -> bool:
         """Whether any reply is pending."""
         return len(self) > 1 and any(not reply.done for reply in list(self.values()))
+
+    def reader_wakes(self) -> bool:
+        """Have a reader that waits set the link's timer when it leaves: nothing is due before. Returns whether there is one."""
+        self.wakes = True  # first: a reader looks at it when its reply is done
+        self.wakes = any(not reply.done for reply in list(self.values()))
+        return self.wakes
 
     def take(self, value: Value, data: Any) -> None:
         """The bytes of a value, or of a piece of it, unless its reader was interrupted."""

@@ -140,14 +140,17 @@ class Session(NATIVE.Stream if NATIVE is not None else object):  # type: ignore[
                 self.asks.paused(self)
             self.lengths.begin()
             self._flush((), pause is Pause.LONG and not full, False)
-        if self.buffered() and not full:
+        if not full and (self.unsent() or self.buffered() and not self.replies.reader_wakes()):
             self.link.wake()
+
+    def unsent(self) -> bool:
+        """Whether there are unsent instructions."""
+        later = self.asks is not None and self.asks.later is not None
+        return bool(self.code or later or self.local.held.frees or self.tracer and self.tracer.pieces)
 
     def buffered(self) -> bool:
         """Whether there are unsent instructions, or steps that were sent ahead and have to be freed if they do not come."""
-        later = self.asks is not None and self.asks.later is not None
-        held = self.local.held.frees or self.tracer and self.tracer.pieces
-        return bool(self.code or later or held or self.steps and self.steps.loop)
+        return bool(self.unsent() or self.steps and self.steps.loop)
 
     def mark(self) -> None:
         """Mark a natural boundary of repeating stretches, such as the end of an optimizer's step."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.ops.table import Kind, Rule, Values, op
-from gt.spec import Shard, Spec, float32, int64
+from gt.spec import Shard, Spec, float16, float32, int64
 
 NONE = float("-inf")
 TRANSITION = 2e-8  # seconds to add up the ways to a mark
@@ -259,11 +259,13 @@ STATICS = {"blank": 0, "zero_infinity": False, "normalised": False}
 LAST = {"blank": 3, "zero_infinity": True, "normalised": False}
 EARLIER = Values(Spec((3, 2), int64), 0, 3)
 ALPHA = Values(Spec((3, 5, 5), float32), -4.0, -1.0)
+HALF = Values(Spec((5, 3, 4), float16), -3.0, 0.0)
 
 op("ctc", compute_seconds=_seconds, autocast="high",
    shape=_shape, shard=_rules, saved=1, keep="inputs saved", grad=_pull, unchecked="c d",
    tries=(((P, WORDS, STEPS, SIZES), STATICS), ((P, EARLIER, STEPS, SIZES), LAST)), kernel=_kernel)  # fmt: skip
 op("ctc_grad", compute_seconds=_seconds, shape=_grad_shape, shard=_grad_rules,
    tries=(((Spec((3,), float32), ALPHA, P, WORDS, STEPS, SIZES), STATICS),
-          ((Spec((3,), float32), ALPHA, P, EARLIER, STEPS, SIZES), {**LAST, "normalised": True})),
+          ((Spec((3,), float32), ALPHA, P, EARLIER, STEPS, SIZES), {**LAST, "normalised": True}),
+          ((Spec((3,), float16), ALPHA, HALF, WORDS, STEPS, SIZES), STATICS)),
    kernel=_grad_kernel, lower=_lower_grad)  # fmt: skip

@@ -142,6 +142,14 @@ class ZmqLink:
             self.wake_timer.off()
 
     def wait(self, reply: Any, timeout: float | None) -> None:
+        try:
+            self._wait(reply, timeout)
+        finally:
+            if self.session.replies.wakes:
+                self.session.replies.wakes = False
+                self.wake()
+
+    def _wait(self, reply: Any, timeout: float | None) -> None:
         if reply.done:
             self.receiving.reader_came()  # one more reader, though it need not receive
         end = None if timeout is None else time.monotonic() + timeout

@@ -18,6 +18,7 @@ SHARED = 1.0  # seconds for which a device counts as shared after several client
 SOON = 120e-6  # seconds for which the device is waited for to answer an interactive client
 MEASURED = 250e-6  # seconds between two readings of a shared device's progress, for the charges
 LATEST = 500e-6  # seconds for which answers of a shared device wait at most for turns of interactive clients that come
+WHOLE = 10e-3  # seconds of a turn up to which it is charged whole, even if the worker had no core for a part of it
 PAYS_OFF = 4  # times as long as its memory was moved a client has the device before that of another is moved back
 
 
@@ -32,6 +33,8 @@ class ClientTurns:
         self.core, self.clock, self.take_in, self.interrupted, self.send = core, clock, take_in, interrupted, send
         self.queue, self.streams, self.deferred = FairQueue(), core.streams, DeferredRuns(core.spaces)
         self.client, self.began = "", 0.0  # client of the current turn, and its start
+        self.core_waits: Callable[[], float] = float  # seconds for which this thread had no core; the shell sets it
+        self.waited = 0.0  # these at the start of the turn
         self.arrivals = 0  # count of client arrivals at its start
         self.shared_until = 0.0  # time from which the device no longer counts as shared
         self.measure_at = 0.0  # time of the next reading of its progress
@@ -122,6 +125,7 @@ class ClientTurns:
 
     def _begin(self, client: str) -> tuple[float, bool]:
         """The time, and whether the device is shared."""
+        self.waited = self.core_waits() if len(self.queue.active) > 1 else 0.0
         began = self.began = self.clock()
         self.client, self.arrivals = client, self.queue.arrivals
         timed = self.streams is not None and self._share_device(began)
@@ -135,8 +139,15 @@ class ClientTurns:
         if measured and client in self.queue.shares:
             self.streams.end(client)  # charged when the device has executed it
         else:
-            self.queue.charge(client, ended - began, turns)
+            self.queue.charge(client, self._charge(ended - began), turns)
         return ended
+
+    def _charge(self, seconds: float) -> float:
+        """The seconds of a turn in which the worker had a core: one that were charged for more would wait for the others
+        to catch up, for as many turns as they are clients."""
+        if seconds < WHOLE or not self.waited:
+            return seconds
+        return max(0.0, seconds - (self.core_waits() - self.waited))
 
     def _answer_soon(self, client: str, ended: float) -> float:
         """Send the answers to an interactive client, if the device has them in a moment: to look at all sockets first takes

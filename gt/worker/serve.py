@@ -53,6 +53,7 @@ from gt.worker.client_socket import ClientSocket
 from gt.worker.client_values import Poisoned
 from gt.worker.collectives.choose import collectives_for, way_asked
 from gt.worker.core import Worker
+from gt.worker.core_waits import core_waits
 from gt.worker.departure import Departure
 from gt.worker.dispatcher_socket import Connect, DispatcherSocket
 from gt.worker.engine import Engine
@@ -147,6 +148,7 @@ class Shell:
         self.core.engine.clock = time.perf_counter
         self.core.engine.begin()
         self.core.cancellation.now, self.core.cancellation.take_in = time.perf_counter, self.arrivals.take_in
+        self.turns.core_waits = core_waits()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self._poll_sources()

@@ -17,6 +17,7 @@ from gt.spec import Spec, bfloat16, float16, float32, float64, int64
 from gt.testing import check_backend, samples
 from gt.worker.engine.choose import make
 from gt.worker.engine.numpy import NumPyEngine, numpy_dtype, round_bfloat16
+from gt.worker.engine.torch import ctc
 
 ROOT = Path(__file__).parents[2]
 X = Spec((2, 3), float32)
@@ -73,6 +74,12 @@ def test_the_c_kernels_agree_with_numpy_beyond_one_vector_and_one_thread(dtype):
                 close = samples.coarsest(kind)
                 samples.assert_close(engine.kernel(kind)(*operands), numpy.kernel(kind)(*operands), kind.outs[0], name, close)
     assert tried >= 20
+
+
+def test_pytorchs_ctc_is_right_in_the_form_for_gpus(monkeypatch):
+    """Step by step, as a CUDA graph cannot contain PyTorch's kernel."""
+    monkeypatch.setattr(ctc, "_by_steps", lambda p: True)
+    assert check_backend("pytorch", ("ctc", "ctc_grad")).samples > 8
 
 
 def test_a_decomposition_gives_the_results_of_the_kernel():

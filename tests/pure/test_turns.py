@@ -15,6 +15,7 @@ from gt.spec import float32
 from gt.transport.messages import Came, KindDef, Mail, Peer, Peers, Piece, Run, Upload, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
+from gt.worker.core_waits import core_waits
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.client_streams import IN_FLIGHT, MANY, ClientStreams, InFlight
 from gt.worker.engine.torch.device_time import DeviceTime
@@ -175,6 +176,35 @@ def test_the_first_message_of_a_new_client_waits_for_a_long_turn_and_later_ones_
         assert "c" in core.preempted and longest / 2 < now[0] - began < 1.2 * longest + LOOK, now[0] - began
         assert turns.next() == "d"
         turns.serve("d")
+
+
+@pytest.mark.parametrize(("seconds", "waits", "charged"), [(0.05, 0.045, 0.005), (0.05, 0.06, 0.0), (0.002, 0.001, 0.002)])
+def test_a_turn_in_which_the_worker_had_no_core_is_charged_without_that_time(
+    seconds: float, waits: float, charged: float
+) -> None:
+    core, now = Worker(make("numpy")), [1.0]
+    core.handle(Mail(DISPATCHER, Welcome("w0", 0)))
+    turns = ClientTurns(core, lambda: now[0], lambda: True, lambda: False, lambda mails: None)
+    waited = [3.0]
+    turns.core_waits = lambda: waited[0]
+    for client in ("c", "d"):
+        turns.put(client, Run(client, 1, (FILL,), [(1, 1, 5.0)]))
+    handle_run = core.handle_run
+
+    def preempted_by_another_program(run: Run) -> list[Mail]:
+        now[0] += seconds
+        waited[0] += waits
+        return handle_run(run)
+
+    core.handle_run = preempted_by_another_program  # type: ignore[method-assign]
+    turns.serve("c")
+    assert turns.queue.shares["c"].seconds == pytest.approx(charged)
+
+
+def test_waits_for_a_core_are_counted_for_the_thread() -> None:
+    waits = core_waits()
+    before = waits()
+    assert waits() >= before >= 0.0
 
 
 class Event:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from early import SENT, raises_when_its_worker_dies, with_and_without
 from processes import Processes
@@ -62,3 +64,43 @@ def test_the_same_numbers_and_all_freed_where_the_loop_ends(processes: Processes
 
 def test_a_worker_that_dies_in_the_loop_is_an_error(processes: Processes) -> None:
     raises_when_its_worker_dies(processes, SCRIPT + "power(10**9, [])")
+
+
+WAITING = """
+import os, signal
+looks, worker, paused = [], int(sys.argv[2]), session.paused
+session.paused = lambda: (looks.append(0), paused())
+v, found = gt.ones(6), []
+
+def go_on(seen):
+    time.sleep(2)
+    seen.append(len(looks))
+    os.kill(worker, signal.SIGCONT)
+
+for i in range(300):
+    size = gt.linalg.vector_norm(matrix @ v)
+    v = matrix @ v / size
+    if i == 200:
+        assert steps.loop is not None
+        os.kill(worker, signal.SIGSTOP)
+        looks.clear()
+        waiting = threading.Thread(target=go_on, args=(found,))
+        waiting.start()
+    size.item()
+waiting.join()
+end = time.monotonic() + 60
+while (steps.sent or steps.loop) and time.monotonic() < end: time.sleep(0.01)
+assert not steps.sent and not steps.loop
+print(json.dumps(found))
+"""
+
+
+def test_a_reader_that_waits_is_not_disturbed_and_all_is_freed_behind_it(processes: Processes) -> None:
+    """Many clients that wait would take the cores from the one that is served."""
+    _, port = processes.server()
+    worker = processes.worker(port)
+    script = SCRIPT.replace("session.pauses = Patient()", "") + WAITING
+    client = processes.script(script, f"localhost:{port}", str(worker.pid))
+    assert not client.ended(), client.err
+    [looks] = json.loads(client.out)
+    assert looks < 40, "its timer fires each millisecond otherwise"

@@ -41,10 +41,11 @@ def _checked(p: Array, targets: Array, steps: Array, words: Array, blank: int) -
 def ctc(
     p: Array, targets: Array, steps: Array, words: Array, *, blank: int, zero_infinity: bool, normalised: bool
 ) -> tuple[Array, Array]:
+    wide = p.float() if p.dtype.itemsize == 2 else p
     if _by_steps(p):
         statics = {"blank": blank, "zero_infinity": zero_infinity, "normalised": normalised}
-        return TABLE["ctc"].kernel(TorchNamespace(p.device), p, targets, steps, words, **statics)  # type: ignore[misc]
-    wide = p.float() if p.dtype.itemsize == 2 else p
+        loss, reached = TABLE["ctc"].kernel(TorchNamespace(p.device), wide, targets, steps, words, **statics)  # type: ignore[misc]
+        return loss.to(p.dtype), reached
     made, lengths, sizes = _checked(wide, targets, steps, words, blank)
     loss, reached = aten._ctc_loss(wide, made, lengths, sizes, blank, zero_infinity)
     width = 2 * targets.shape[1] + 1
@@ -61,11 +62,12 @@ def ctc_grad(
     g: Array, alpha: Array, p: Array, targets: Array, steps: Array, words: Array, *, blank: int, zero_infinity: bool,
     normalised: bool,
 ) -> Array:  # fmt: skip
+    wide, g = p.to(alpha.dtype), g.to(alpha.dtype)
     if _by_steps(p):
         statics = {"blank": blank, "zero_infinity": zero_infinity, "normalised": normalised}
-        return TABLE["ctc_grad"].kernel(TorchNamespace(p.device), g, alpha, p, targets, steps, words, **statics)  # type: ignore[misc]
+        operands = (g, alpha, wide, targets, steps, words)
+        return TABLE["ctc_grad"].kernel(TorchNamespace(p.device), *operands, **statics).to(p.dtype)  # type: ignore[misc]
     made, lengths, sizes = _checked(p, targets, steps, words, blank)
-    wide, g = p.to(alpha.dtype), g.to(alpha.dtype)
     loss = _loss(alpha, steps, words)
     found = aten._ctc_loss_backward(g, wide, made, lengths, sizes, loss, alpha, blank, zero_infinity)
     if not normalised:  # PyTorch's is that of normalised log-probabilities
