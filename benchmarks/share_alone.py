@@ -28,7 +28,7 @@ PAIRS, BURST = 100, 0.1  # pairs of bursts, and the seconds of one
 
 
 class NoQueue:
-    """In place of a worker's turns: what comes is executed at once."""
+    """In place of a worker's turns: messages are executed as they come."""
 
     def __init__(self, core: Worker, send: Callable[[list[Mail]], None]) -> None:
         self.core, self.send, self.deferred = core, send, DeferredRuns(core.spaces)
