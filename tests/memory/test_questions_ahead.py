@@ -272,6 +272,7 @@ def test_any_program_gives_the_same_numbers(steps: list[str]) -> None:
     assert played(steps, "numpy", True)[0] == played(steps, "numpy", False)[0]
 
 
+@pytest.mark.default("GT_WORKER_BATCH_SIZE", "GT_AUTO_COMPILE")  # compiled code does not round to the same bits
 def test_long_runs_of_the_same_steps_are_guessed_right() -> None:
     steps = list("a" * 20 + "b" + "a" * 20 + "f" + "a" * 20)
     for engine in ("numpy", "pytorch"):
