@@ -143,8 +143,8 @@ class ClientTurns:
         return ended
 
     def _charge(self, seconds: float) -> float:
-        """The seconds of a turn in which the worker had a core: one that were charged for more would wait for the others
-        to catch up, for as many turns as they are clients."""
+        """The seconds of a turn in which the worker had a core. A client that is charged for more waits until all the others
+        have had as much."""
         if seconds < WHOLE or not self.waited:
             return seconds
         return max(0.0, seconds - (self.core_waits() - self.waited))
