@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import threading
 from collections import deque
-from collections.abc import Callable
 from itertools import count
 from math import inf
 from types import SimpleNamespace
@@ -19,7 +15,6 @@ from gt.spec import float32
 from gt.transport.messages import Came, KindDef, Mail, Peer, Peers, Piece, Run, Upload, Welcome
 from gt.worker.client_turns import ClientTurns
 from gt.worker.core import Worker
-from gt.worker.core_waits import CoreWaits, core_waits
 from gt.worker.engine.choose import make
 from gt.worker.engine.torch.client_streams import IN_FLIGHT, MANY, ClientStreams, InFlight
 from gt.worker.engine.torch.device_time import DeviceTime
@@ -203,23 +198,6 @@ def test_a_turn_in_which_the_worker_had_no_core_is_charged_without_that_time(
     core.handle_run = preempted_by_another_program  # type: ignore[method-assign]
     turns.serve("c")
     assert turns.queue.shares["c"].seconds == pytest.approx(charged)
-
-
-def test_waits_for_a_core_are_counted_for_the_thread() -> None:
-    waits, data = core_waits(), bytes(1 << 22)
-    if not isinstance(waits, CoreWaits):
-        pytest.skip("the system does not count them")
-    hashed: Callable[[], object] = lambda: [hashlib.sha256(data) for _ in range(40)]  # without the interpreter's lock
-    cores, before = os.sched_getaffinity(0), waits()
-    os.sched_setaffinity(0, {min(cores)})  # of this thread, and of the one that it starts
-    try:
-        other = threading.Thread(target=hashed)
-        other.start()
-        hashed()
-        other.join()
-    finally:
-        os.sched_setaffinity(0, cores)
-    assert waits() > before + 1e-3, "two threads had one core"
 
 
 class Event:
